@@ -1,0 +1,82 @@
+"""Every error this package raises on purpose.
+
+The class says whose fault it is and so what to do next; the message names the thread, the
+checkpoint, the channel, the cause and the next step; the driver's own error is chained.
+
+    DurableError
+     +-- ConfigurationError    (ValueError)  the call is wrong: mend the argument it names
+     +-- SerializationError    (TypeError)   a value cannot be stored exactly: change the value
+     +-- UnsafeTypeError       (TypeError)   stored data names a type that may not be built: allow it
+     +-- ConcurrentUpdate                    another run moved the thread on: load it and try again
+     +-- CorruptionError                     stored bytes are not what was written: restore a backup
+     +-- StorageError                        the store did not take or give the data
+          +-- StorageBusy                    locked for longer than `busy_timeout`: try again
+          +-- StorageFull                    no room: free some, then run the thread again
+          +-- StorageReadOnly                opened or mounted read-only
+          +-- NotAStore                      the file is not a database, or holds a newer format
+
+Whatever the class, nothing was written: a call either takes effect whole or not at all.
+"""
+
+from __future__ import annotations
+
+
+class DurableError(Exception):
+    """The root: catch it to catch everything this package raises on purpose."""
+
+
+class ConfigurationError(DurableError, ValueError):
+    """An argument is wrong; nothing was read or written."""
+
+
+class SerializationError(DurableError, TypeError):
+    """A value cannot be stored so that it comes back equal and of the same type."""
+
+    def __init__(self, reason: str, *, path: str = "") -> None:
+        super().__init__(f"{path}: {reason}" if path else reason)
+        self.reason = reason
+        self.path = path
+
+
+class UnsafeTypeError(DurableError, TypeError):
+    """Stored data names a type that this saver may not rebuild."""
+
+
+class ConcurrentUpdate(DurableError):
+    """Another run has moved the thread on since this one loaded it."""
+
+    def __init__(self, thread_id: str, expected: str | None, actual: str | None) -> None:
+        super().__init__(
+            f"thread {thread_id!r}: this run continues checkpoint {expected or '(none)'}, but "
+            f"another run has moved the thread to {actual or '(none)'}. Nothing was written. "
+            "Invoke the thread again to continue from its newest state, or pass "
+            'on_conflict="allow" to let both runs write.'
+        )
+        self.thread_id, self.expected, self.actual = thread_id, expected, actual
+
+    def __reduce__(self) -> tuple[type, tuple[str, str | None, str | None]]:
+        return type(self), (self.thread_id, self.expected, self.actual)
+
+
+class CorruptionError(DurableError):
+    """Stored bytes are missing or are not the bytes that were written."""
+
+
+class StorageError(DurableError):
+    """The store did not take or give the data."""
+
+
+class StorageBusy(StorageError):
+    """The store stayed locked by another process for longer than the time allowed."""
+
+
+class StorageFull(StorageError):
+    """The store has no room left; the write was rolled back whole."""
+
+
+class StorageReadOnly(StorageError):
+    """The store can be read but not written."""
+
+
+class NotAStore(StorageError):
+    """What was opened is not a store this version can read."""
