@@ -1,0 +1,271 @@
+"""Which stored type names may be turned back into classes.
+
+`plans.py` writes a class as a reference: a number of the `CORE` table, "module:qualname", or
+`[reference, arguments]` for a parametrised pydantic model. `serde.py` owns one `Gate` and asks it
+for the class behind a reference. The gate looks names up in `sys.modules` and in `__dict__`s, never
+with `getattr` (a module's `__getattr__`, PEP 562, or a lazy module would run code), and imports
+only what its owner allowed. Whether the class is data at all is `plans.py`'s verdict.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import types
+import typing
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from weakref import WeakValueDictionary
+
+from langgraph.checkpoint.serde._msgpack import SAFE_MSGPACK_TYPES
+
+from langgraph_durable.errors import (
+    ConfigurationError,
+    CorruptionError,
+    SerializationError,
+    UnsafeTypeError,
+)
+
+Reference = Any  # int | str | list: what msgpack gives back
+
+# Stored data holds positions in this table: append only, never reorder or remove.
+CORE = (
+    "langchain_core.messages.base:BaseMessage",
+    "langchain_core.messages.base:BaseMessageChunk",
+    "langchain_core.messages.human:HumanMessage",
+    "langchain_core.messages.human:HumanMessageChunk",
+    "langchain_core.messages.ai:AIMessage",
+    "langchain_core.messages.ai:AIMessageChunk",
+    "langchain_core.messages.system:SystemMessage",
+    "langchain_core.messages.system:SystemMessageChunk",
+    "langchain_core.messages.chat:ChatMessage",
+    "langchain_core.messages.chat:ChatMessageChunk",
+    "langchain_core.messages.tool:ToolMessage",
+    "langchain_core.messages.tool:ToolMessageChunk",
+    "langchain_core.messages.function:FunctionMessage",
+    "langchain_core.messages.function:FunctionMessageChunk",
+    "langchain_core.messages.modifier:RemoveMessage",
+    "langchain_core.documents.base:Document",
+    "langchain_core.messages.base:TextAccessor",
+    "langgraph.types:Send",
+    "langgraph.types:TimeoutPolicy",
+    "langgraph.types:Interrupt",
+    "langgraph.types:Command",
+    "langgraph.types:StateSnapshot",
+    "langgraph.types:PregelTask",
+    "langgraph.types:Overwrite",
+    "langgraph.store.base:Item",
+    "langgraph.store.base:SearchItem",
+    "langgraph.checkpoint.serde.types:_DeltaSnapshot",
+    "pydantic.types:SecretStr",
+    "pydantic.types:SecretBytes",
+    "pydantic.v1.types:SecretStr",
+    "pydantic.v1.types:SecretBytes",
+)
+CORE_NUMBER = {name: number for number, name in enumerate(CORE)}
+
+# Classes that their own name does not lead to (made inside a function, by a call ...), by name.
+# Filled when such a class is stored, so that it comes back within the same process.
+_unreachable: WeakValueDictionary[str, type] = WeakValueDictionary()
+
+_mro = type.__dict__["__mro__"].__get__
+_ABSENT = object()
+
+
+def is_class(value: object) -> bool:
+    """Tell whether `value` is a class, without asking its own `__class__` (proxies lie)."""
+    return issubclass(type(value), type)
+
+
+def lineage(cls: type) -> tuple[type, ...]:
+    """Return the classes that `cls` inherits from, itself first, whatever its metaclass does."""
+    found: tuple[type, ...] = _mro(cls)
+    return found
+
+
+def class_attribute(cls: type, name: str) -> Any:
+    """Return a class attribute as it is stored, or None: no descriptor or metaclass code runs."""
+    for owner in lineage(cls):
+        found = type.__getattribute__(owner, "__dict__").get(name, _ABSENT)
+        if found is not _ABSENT:
+            return found
+    return None
+
+
+def name_of(cls: type) -> str:
+    """Return "module:qualname"."""
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def _look_up(module: object, qualname: str) -> object:
+    """Follow a qualified name through `__dict__`s only; None when it leads nowhere."""
+    # A LazyLoader module imports itself on a plain attribute access.
+    space = object.__getattribute__(module, "__dict__")
+    found: Any = None
+    for part in qualname.split("."):
+        found = space.get(part)
+        if not is_class(found):
+            return None
+        space = type.__getattribute__(found, "__dict__")
+    return found
+
+
+def reference_to(cls: type) -> Reference:
+    """Return what is stored in place of `cls`."""
+    generic = class_attribute(cls, "__pydantic_generic_metadata__")
+    if generic and generic["origin"] is not None:
+        return [reference_to(generic["origin"]), [_spell(arg) for arg in generic["args"]]]
+    name = name_of(cls)
+    module = sys.modules.get(cls.__module__)
+    reached = _look_up(module, cls.__qualname__) if module is not None else None
+    if reached is cls and name in CORE_NUMBER:
+        return CORE_NUMBER[name]
+    if reached is None:
+        _unreachable[name] = cls
+    return name
+
+
+# Type arguments of a generic model are spelt as a name, a class reference or [form, arguments].
+_FORMS: dict[str, Any] = {
+    "list": list,
+    "dict": dict,
+    "tuple": tuple,
+    "set": set,
+    "frozenset": frozenset,
+    "Union": typing.Union,
+    "Literal": Literal,
+}
+_PLAIN: dict[str, Any] = {
+    **{t.__name__: t for t in (int, str, float, bool, bytes, complex, object)},
+    **{name: form for name, form in _FORMS.items() if isinstance(form, type)},
+    "Any": Any,
+    "None": type(None),
+    "...": ...,
+}
+
+
+def _spell(arg: Any) -> Any:
+    for name, plain in _PLAIN.items():
+        if arg is plain:
+            return name
+    origin = typing.get_origin(arg)
+    if origin is types.UnionType:
+        origin = typing.Union
+    for name, form in _FORMS.items():
+        if origin is form:
+            inner = typing.get_args(arg)
+            return [name, list(inner) if form is Literal else [_spell(a) for a in inner]]
+    if is_class(arg) and origin is None:
+        return ["class", reference_to(arg)]
+    raise SerializationError(f"the type argument {arg!r} of a generic model cannot be stored")
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """What one serializer may rebuild: `names` may be imported, `classes` are given by object."""
+
+    everything: bool = False
+    names: frozenset[str] = frozenset()
+    classes: dict[str, type] = field(default_factory=dict)
+
+    def allowing(self, extra: Iterable[object]) -> Gate:
+        """Return a gate that also lets through LangGraph's `(module, name)` tuples and classes."""
+        names, classes = set(self.names), dict(self.classes)
+        for item in extra:
+            if is_class(item):
+                classes[name_of(item)] = item  # type: ignore[arg-type,assignment]
+            elif isinstance(item, tuple) and item and all(isinstance(part, str) for part in item):
+                names.add(".".join(item))
+            else:
+                raise ConfigurationError(f"cannot allow {item!r}: give a class or (module, name)")
+        return Gate(self.everything, frozenset(names), classes)
+
+    def may_import(self, module: str, qualname: str) -> bool:
+        """Tell whether `module` may be imported to find `qualname` in it."""
+        if self.everything or f"{module}:{qualname}" in CORE_NUMBER:
+            return True
+        if (module, qualname) in SAFE_MSGPACK_TYPES:
+            return True
+        parts = f"{module}.{qualname}".split(".")
+        return any(".".join(parts[:n]) in self.names for n in range(1, len(parts) + 1))
+
+    def find(self, reference: Reference) -> type:
+        """Return the class behind a reference, or refuse without running anything."""
+        if type(reference) is int and 0 <= reference < len(CORE):
+            reference = CORE[reference]
+        if type(reference) is list and len(reference) == 2:
+            return self._parametrise(self.find(reference[0]), reference[1])
+        if type(reference) is not str:
+            raise CorruptionError(f"{reference!r} is not a reference to a class")
+        if (given := self.classes.get(reference)) is not None:
+            return given
+        module_name, _, qualname = reference.partition(":")
+        module = sys.modules.get(module_name)
+        if module is None and "<locals>" not in qualname and self.may_import(module_name, qualname):
+            try:
+                module = importlib.import_module(module_name)
+            except ImportError as error:
+                raise UnsafeTypeError(
+                    f"{module_name}.{qualname} cannot be rebuilt: {error}"
+                ) from error
+        found = _look_up(module, qualname) if module is not None else None
+        if found is None:
+            found = _unreachable.get(reference)
+        if found is None:
+            raise UnsafeTypeError(_refusal(module_name, qualname, module is not None))
+        return found  # type: ignore[return-value]
+
+    def _parametrise(self, cls: type, arguments: Any) -> type:
+        from pydantic import BaseModel
+
+        if BaseModel not in lineage(cls) or type(arguments) is not list:
+            raise UnsafeTypeError(f"{name_of(cls)} is not a generic pydantic model")
+        args = tuple(self._read_spelling(arg) for arg in arguments)
+        made: type = BaseModel.__class_getitem__.__func__(cls, args)  # type: ignore[attr-defined]
+        return made
+
+    def _read_spelling(self, spelt: Any) -> Any:
+        if type(spelt) is str:
+            return _PLAIN[spelt]
+        form, arguments = spelt
+        if form == "class":
+            return self.find(arguments)
+        if form == "Literal":
+            return Literal[tuple(arguments)]
+        return _FORMS[form][tuple(self._read_spelling(arg) for arg in arguments)]
+
+
+def _refusal(module: str, qualname: str, imported: bool) -> str:
+    name = f"{module}.{qualname}"
+    if "<locals>" in qualname or imported:
+        last = qualname.rpartition(".")[2]
+        why = "it is defined inside a function" if "<locals>" in qualname else "no such class there"
+        return f"stored data names {name}, but {why}: pass the class, types=[{last}]"
+    return (
+        f"stored data names {name}, whose module is not imported: import it before loading, "
+        f"or allow it with types=[{module!r}]"
+    )
+
+
+def gate_for(allowed: object) -> Gate:
+    """Turn the public `types=` argument into a gate, or say what is wrong with it."""
+    if allowed == "safe":
+        return Gate()
+    if allowed == "any":
+        return Gate(everything=True)
+    if isinstance(allowed, (str, bytes)) or not isinstance(allowed, Iterable):
+        raise ConfigurationError(
+            f'types must be "safe", "any" or a list of module names, class names and classes, '
+            f"not {allowed!r}"
+        )
+    names: set[str] = set()
+    classes: dict[str, type] = {}
+    for item in allowed:
+        if is_class(item):
+            classes[name_of(item)] = item
+        elif isinstance(item, str) and all(part.isidentifier() for part in item.split(".")):
+            names.add(item)
+        else:
+            raise ConfigurationError(f"types: {item!r} is neither a dotted name nor a class")
+    return Gate(names=frozenset(names), classes=classes)
