@@ -1,0 +1,2 @@
+"""placeholder"""
+DICTIONARY = b"additional_kwargs response_metadata"

@@ -1,0 +1,435 @@
+"""Every operation of a saver, written once, as coroutines over the storage port.
+
+    put     recognise what is stored already -> draft -> Storage.put -> remember
+    load    Storage.load -> verify -> rebuild -> remember
+    remove  Storage.edit with a rule from `lineage` -> forget
+
+The engine knows values, records and the port. It knows no `RunnableConfig` and no driver, and it
+never holds a lock while it waits. The serialiser comes with each call, because LangGraph swaps it
+on a shallow copy of the saver.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from langgraph.checkpoint.base import WRITES_IDX_MAP
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
+from langgraph_durable._core import lineage
+from langgraph_durable._core.codec import Decoder, Encoder
+from langgraph_durable._core.header import Header, split_checkpoint
+from langgraph_durable._core.memory import Entries, Entry, Memory
+from langgraph_durable._core.records import (
+    CheckpointDraft,
+    CheckpointRow,
+    Cursor,
+    Draft,
+    Edit,
+    Guard,
+    Listing,
+    Loaded,
+    Ref,
+    Selection,
+    Stored,
+    Write,
+    WritesDraft,
+    placed,
+)
+from langgraph_durable._core.serde import ExactSerializer
+from langgraph_durable._core.storage import Stale, Storage
+from langgraph_durable.errors import CorruptionError, SerializationError, StorageError
+
+logger = logging.getLogger("langgraph_durable")
+
+TRIES = 20
+"""Stale drafts are made anew this often: each time somebody else removed something in between."""
+
+
+class Place(NamedTuple):
+    """Where a checkpoint is, or is to be."""
+
+    thread_id: str
+    ns: str
+    id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """A checkpoint as the caller gets it; everything in it is fresh."""
+
+    place: Place
+    parent: str | None
+    checkpoint: dict[str, Any]
+    metadata: dict[str, Any]
+    writes: list[tuple[str, str, Any]]
+
+
+class Engine:
+    """The operations; see the top of the file."""
+
+    def __init__(self, storage: Storage, memory: Memory, plain: ExactSerializer) -> None:
+        self.storage = storage
+        self.memory = memory
+        self._plain = plain
+
+    # ---- reading -----------------------------------------------------------------------------
+
+    async def get(self, serde: SerializerProtocol, place: Place) -> Restored | None:
+        began = time.perf_counter()
+        loaded = await self.storage.load(*place)
+        if loaded is None:
+            return None
+        decoder = Decoder(serde, loaded.thread_id, loaded.items)
+        header = lineage.read_row(loaded.thread_id, loaded.row)
+        restored = self._restore(loaded, header, decoder)
+        self._remember(loaded, header, decoder)
+        if logger.isEnabledFor(logging.DEBUG):
+            self._log("restored", restored.place, restored.metadata, _bytes(loaded), began)
+        return restored
+
+    def _restore(self, loaded: Loaded, header: Header, decoder: Decoder) -> Restored:
+        row = loaded.row
+        where = f"thread {loaded.thread_id!r}, checkpoint {row.id}"
+        if row.ns:
+            where += f" of {row.ns!r}"
+        values = {
+            channel: decoder.value(
+                f"{where}, channel {channel!r}", Ref(channel, entry.runs), entry.form
+            )
+            for channel, entry in header.entries.items()
+        }
+        writes = [
+            (
+                w.task_id,
+                w.ref.log,
+                decoder.value(f"{where}, pending write to {w.ref.log!r}", w.ref, w.form),
+            )
+            for w in lineage.pending(loaded.thread_id, loaded.writes)
+        ]
+        checkpoint = {
+            **self._plain.loads_typed(("x1", header.rest)),
+            "id": row.id,
+            "channel_values": values,
+            "channel_versions": header.versions,
+            "versions_seen": header.seen,
+        }
+        return Restored(
+            Place(loaded.thread_id, row.ns, row.id),
+            row.parent,
+            checkpoint,
+            self._metadata(header),
+            writes,
+        )
+
+    def _metadata(self, header: Header) -> dict[str, Any]:
+        metadata: dict[str, Any] = self._plain.loads_typed(("x1", header.metadata))
+        return metadata
+
+    def _remember(self, loaded: Loaded, header: Header, decoder: Decoder) -> None:
+        if self.memory.limit:
+            self.memory.learn(
+                loaded.thread_id,
+                loaded.epoch,
+                [(log, decoder.digests(log)) for log in decoder.logs],
+                (loaded.row.ns, loaded.row.id, header.entries),
+            )
+
+    async def page(
+        self,
+        serde: SerializerProtocol,
+        selection: Selection,
+        filter: Mapping[str, Any] | None,
+        after: Cursor | None,
+        size: int,
+    ) -> tuple[list[Restored], Cursor | None]:
+        """One page of `list`, whole and from one moment."""
+        several = selection.thread_id is None
+
+        def accept(thread_id: str, row: CheckpointRow) -> bool:
+            if not filter:
+                return True
+            try:
+                metadata = self._metadata(lineage.read_row(thread_id, row))
+            except CorruptionError as error:
+                if several:
+                    logger.error("left out of the list: %s", error)
+                    return False
+                raise
+            return all(metadata.get(key) == value for key, value in filter.items())
+
+        page = await self.storage.page(selection, after, size, accept)
+        restored = []
+        for loaded in page.rows:
+            try:
+                header = lineage.read_row(loaded.thread_id, loaded.row)
+                decoder = Decoder(serde, loaded.thread_id, loaded.items)
+                restored.append(self._restore(loaded, header, decoder))
+            except CorruptionError as error:
+                if not several:
+                    raise
+                logger.error("left out of the list: %s", error)
+        return restored, page.cursor
+
+    async def delta_history(
+        self, serde: SerializerProtocol, place: Place, channels: Sequence[str]
+    ) -> dict[str, dict[str, Any]]:
+        chain = await self.storage.chain(*place, channels)
+        if chain is None:
+            return {channel: {"writes": []} for channel in channels}
+        decoder = Decoder(serde, chain.thread_id, chain.items)
+        where = f"thread {chain.thread_id!r}, checkpoint {chain.links[0].row.id}"
+        return lineage.history(chain, decoder, channels, where)
+
+    # ---- writing -----------------------------------------------------------------------------
+
+    async def put(
+        self,
+        serde: SerializerProtocol,
+        place: Place,
+        checkpoint: Mapping[str, Any],
+        metadata: Mapping[str, Any],
+        new_versions: Collection[str],
+        guard: Guard,
+    ) -> None:
+        """Store a checkpoint whose parent is `place.id`."""
+        began = time.perf_counter()
+        for _ in range(TRIES):
+            draft, encoder, entries = await self._draft_checkpoint(
+                serde, place, checkpoint, metadata, new_versions, guard
+            )
+            try:
+                stored = await self.storage.put(draft)
+            except Stale:
+                self.memory.forget(place.thread_id)
+                continue
+            self._learn(draft, encoder, stored, (draft.ns, draft.id, entries), draft.run)
+            if logger.isEnabledFor(logging.DEBUG):
+                saved = Place(place.thread_id, place.ns, draft.id)
+                self._log("saved", saved, metadata, stored.bytes, began)
+            return
+        raise _unsettled(place)
+
+    async def _draft_checkpoint(
+        self,
+        serde: SerializerProtocol,
+        place: Place,
+        checkpoint: Mapping[str, Any],
+        metadata: Mapping[str, Any],
+        new_versions: Collection[str],
+        guard: Guard,
+    ) -> tuple[CheckpointDraft, Encoder, Entries]:
+        thread_id, ns, parent = place
+        inherited, linked = await self._inherited(serde, place)
+        epoch = self.memory.epoch(thread_id)
+        encoder = Encoder(serde, lambda log: self.memory.known(thread_id, log))
+        values, versions = checkpoint["channel_values"], checkpoint["channel_versions"]
+        entries: dict[str, Entry] = {}
+        kept = False
+        for channel in {**values, **versions}:
+            version = versions.get(channel)
+            if channel not in new_versions and version is not None:
+                old = inherited.get(channel)
+                if old is not None and old.version == version:
+                    entries[channel], kept = old, True
+                    continue
+            if channel in values:
+                ref, form = encoder.value(channel, values[channel])
+                entries[channel] = Entry(version, form, ref.runs)
+        header = Header(
+            entries=entries,
+            versions=dict(versions),
+            seen=checkpoint.get("versions_seen") or {},
+            rest=self._dump("checkpoint", split_checkpoint(checkpoint)),
+            metadata=self._dump("metadata", dict(metadata)),
+            linked=linked,
+        )
+        run = metadata.get("run_id")
+        run = str(run) if run is not None else None
+        draft = CheckpointDraft(
+            thread_id=thread_id,
+            epoch=epoch if kept or encoder.shared else None,
+            items=encoder.items,
+            ns=ns,
+            id=checkpoint["id"],
+            parent=parent,
+            run=run,
+            refs=header.refs(),
+            body=header.body(),
+            guard=guard,
+            announce_run=run is not None and not self.memory.knows_run(thread_id, run),
+        )
+        return draft, encoder, entries
+
+    async def _inherited(
+        self, serde: SerializerProtocol, place: Place
+    ) -> tuple[Entries, bool]:
+        """The parent's entries, and whether the parent is stored.
+
+        In a run the parent was loaded or put by this saver, so it is remembered; a cold writer
+        loads it once, which also tells it which items are there. Without a parent, the newest
+        checkpoint of the namespace serves: values stored under a version belong to that version.
+        """
+        thread_id, ns, parent = place
+        if parent is not None:
+            entries = self.memory.entries(thread_id, ns, parent)
+            if entries is not None:
+                return entries, True
+        else:
+            entries = self.memory.newest(thread_id, ns)
+            if entries is not None:
+                return entries, False
+        loaded = await self.storage.load(thread_id, ns, parent)
+        if loaded is None:
+            return {}, False
+        header = lineage.read_row(thread_id, loaded.row)
+        decoder = Decoder(serde, thread_id, loaded.items)
+        for channel, entry in header.entries.items():
+            decoder.check(f"thread {thread_id!r}, checkpoint {loaded.row.id}", channel, entry.runs)
+        self._remember(loaded, header, decoder)
+        return header.entries, parent is not None
+
+    async def put_writes(
+        self,
+        serde: SerializerProtocol,
+        place: Place,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        path: str,
+        run: str | None,
+    ) -> None:
+        began = time.perf_counter()
+        thread_id = place.thread_id
+        for _ in range(TRIES):
+            epoch = self.memory.epoch(thread_id)
+            encoder = Encoder(serde, lambda log: self.memory.known(thread_id, log))
+            ordinary, special = [], {}
+            for position, (channel, value) in enumerate(writes):
+                ref, form = encoder.value(channel, value)
+                idx = WRITES_IDX_MAP.get(channel, position)
+                if idx < 0:
+                    special[idx] = Write(idx, ref, form)
+                else:
+                    ordinary.append(Write(idx, ref, form))
+            draft = WritesDraft(
+                thread_id=thread_id,
+                epoch=epoch if encoder.shared else None,
+                items=encoder.items,
+                ns=place.ns,
+                id=place.id or "",
+                task_id=task_id,
+                path=path,
+                run=run,
+                ordinary=tuple(ordinary),
+                special=tuple(special.values()),
+                announce_run=run is not None and not self.memory.knows_run(thread_id, run),
+            )
+            try:
+                stored = await self.storage.put_writes(draft)
+            except Stale:
+                self.memory.forget(thread_id)
+                continue
+            self._learn(draft, encoder, stored, None, run)
+            if logger.isEnabledFor(logging.DEBUG):
+                self._log("saved writes of", place, {}, stored.bytes, began)
+            return
+        raise _unsettled(place)
+
+    def _learn(
+        self,
+        draft: Draft,
+        encoder: Encoder,
+        stored: Stored,
+        record: tuple[str, str, Entries] | None,
+        run: str | None,
+    ) -> None:
+        if not self.memory.limit:
+            return
+        bases = stored.bases
+        if record is not None:
+            ns, id, entries = record
+            final = {
+                channel: entry._replace(runs=placed(entry.runs, bases.get(channel, 0)))
+                for channel, entry in entries.items()
+            }
+            record = ns, id, final
+        fresh = [
+            (log, {digest: bases[log] + ~n for digest, n in marks.items()})
+            for log, marks in encoder.digests.items()
+            if marks and log in bases
+        ]
+        self.memory.learn(draft.thread_id, stored.epoch, fresh, record, run)
+
+    def _dump(self, what: str, value: Any) -> bytes:
+        try:
+            tag, data = self._plain.dumps_typed(value)
+        except SerializationError as error:
+            raise SerializationError(error.reason, path=f"{what}{error.path}") from error
+        assert tag == "x1"
+        return data
+
+    # ---- removing and copying ----------------------------------------------------------------
+
+    async def delete_thread(self, thread_id: str) -> None:
+        await self.storage.drop(thread_id)
+        self.memory.forget(thread_id)
+
+    async def delete_for_runs(self, runs: Sequence[str]) -> None:
+        gone = set(runs)
+
+        def decide(listing: Listing) -> Edit:
+            drop = {(row.ns, row.id) for row in listing.rows if row.run in gone}
+            writes = [write for write in listing.writes if write.run in gone]
+            return lineage.remove(listing, drop, writes, self._delta_channels)
+
+        for thread_id in await self.storage.threads_of(runs):
+            await self.storage.edit(thread_id, decide)
+            self.memory.forget(thread_id)
+        await self.storage.forget_runs(runs)
+
+    async def keep_latest(self, thread_id: str) -> None:
+        def decide(listing: Listing) -> Edit:
+            heads = set(listing.heads.items())
+            drop = {(row.ns, row.id) for row in listing.rows} - heads
+            return lineage.remove(listing, drop, (), self._delta_channels)
+
+        await self.storage.edit(thread_id, decide)
+        self.memory.forget(thread_id)
+
+    async def copy_thread(self, source: str, target: str) -> None:
+        await self.storage.copy(source, target)
+
+    def _delta_channels(self, metadata: bytes) -> Collection[str]:
+        counters = self._plain.loads_typed(("x1", metadata)).get(lineage.COUNTERS)
+        return counters if isinstance(counters, dict) else ()
+
+    @staticmethod
+    def _log(
+        verb: str, place: Place, metadata: Mapping[str, Any], size: int, began: float
+    ) -> None:
+        logger.debug(
+            "%s thread=%s ns=%s checkpoint=%s step=%s bytes=%d ms=%.2f",
+            verb,
+            place.thread_id,
+            place.ns,
+            place.id,
+            metadata.get("step"),
+            size,
+            (time.perf_counter() - began) * 1e3,
+        )
+
+
+def _bytes(loaded: Loaded) -> int:
+    items = sum(len(blob) for log in loaded.items.values() for blob in log.values())
+    return len(loaded.row.body) + sum(len(w.body) for w in loaded.writes) + items
+
+
+def _unsettled(place: Place) -> StorageError:
+    return StorageError(
+        f"thread {place.thread_id!r}: parts of it were removed by others {TRIES} times while this "
+        "was being written. Nothing was written; try again."
+    )

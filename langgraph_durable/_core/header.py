@@ -1,0 +1,137 @@
+"""A checkpoint's own record: everything but the items.
+
+The body holds, for every channel, its version and form; the versions each node has seen; the
+rest of the checkpoint; the metadata; and, where ancestors were removed, capsules (see `lineage`).
+Versions repeat a lot (all channels a step touches share one), so each is spelled once and named
+by its place in a table. Channel names that have a value are spelled in the refs beside the body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import ormsgpack
+
+from langgraph_durable._core import seal
+from langgraph_durable._core.codec import Form
+from langgraph_durable._core.memory import Entries, Entry
+from langgraph_durable._core.records import CAPSULE, VALUE, CheckpointRow, Ref, Refs, unpack_refs
+
+FORMAT = 1
+"""The first element of every body. An unknown one is refused, never guessed at."""
+
+Version = str | int | float
+
+
+@dataclass(frozen=True, slots=True)
+class Capsule:
+    """What a DeltaChannel needs of ancestors that are gone: where it starts, and each write."""
+
+    seed: Form | None
+    writes: tuple[tuple[str, Form, int], ...]
+    """(task id, form, how many items) oldest first; the seed's items come before them."""
+    seed_items: int = 0
+
+
+@dataclass(slots=True)
+class Header:
+    """A checkpoint without its values."""
+
+    entries: Entries
+    versions: dict[str, Version]
+    seen: dict[str, dict[str, Version]]
+    rest: bytes
+    """The checkpoint's other keys, serialised."""
+    metadata: bytes
+    linked: bool = False
+    """The parent was there when this was written, so it must be there unless it was removed."""
+    capsules: dict[str, tuple[Capsule, Ref]] = field(default_factory=dict)
+
+    def refs(self) -> Refs:
+        values = (Ref(name, entry.runs) for name, entry in self.entries.items())
+        return (*values, *(ref for _, ref in self.capsules.values()))
+
+    def body(self) -> bytes:
+        table: dict[Version, int] = {}
+
+        def index(version: Version | None) -> int:
+            # 1 and 1.0 are one dict key but two versions, hence the type in the key.
+            if version is None:
+                return -1
+            key: Any = version if type(version) is str else (type(version), version)
+            return table.setdefault(key, len(table))
+
+        values = [(index(e.version), e.form) for e in self.entries.values()]
+        bare = [
+            (seal.name(name), index(version))
+            for name, version in self.versions.items()
+            if name not in self.entries or self.entries[name].version != version
+        ]
+        seen = [
+            (
+                seal.name(node),
+                [x for ch, v in channels.items() for x in (seal.name(ch), index(v))],
+            )
+            for node, channels in self.seen.items()
+        ]
+        capsules = [
+            (capsule.seed, capsule.seed_items, [list(w) for w in capsule.writes])
+            for capsule, _ in self.capsules.values()
+        ]
+        spelled = [key if type(key) is str else key[1] for key in table]  # type: ignore[index]
+        return seal.pack(
+            ormsgpack.packb(
+                [FORMAT, spelled, values, bare, seen, self.rest, self.metadata]
+                + [self.linked, capsules]
+            )
+        )
+
+
+def read_header(row: CheckpointRow) -> Header:
+    """The header of a bare row; raises `Damaged`."""
+    refs = unpack_refs(row.refs)
+    try:
+        raw = ormsgpack.unpackb(seal.unpack(row.body))
+        if raw[0] != FORMAT:
+            raise seal.Damaged(f"record format {raw[0]!r} is not known to this version")
+        _, table, values, bare, seen, rest, metadata, linked, capsules = raw
+        named = [ref for ref in refs if ref.kind == VALUE]
+        entries = {
+            ref.log: Entry(None if v < 0 else table[v], form, ref.runs)
+            for ref, (v, form) in zip(named, values, strict=True)
+        }
+        versions = {ch: e.version for ch, e in entries.items() if e.version is not None}
+        versions.update((seal.unname(ch), table[v]) for ch, v in bare)
+        return Header(
+            entries=entries,
+            versions=versions,
+            seen={
+                seal.unname(node): {
+                    seal.unname(ch): table[v]
+                    for ch, v in zip(flat[::2], flat[1::2], strict=True)
+                }
+                for node, flat in seen
+            },
+            rest=rest,
+            metadata=metadata,
+            linked=linked,
+            capsules=_capsules(refs, capsules),
+        )
+    except (TypeError, ValueError, IndexError, KeyError) as error:
+        raise seal.Damaged(f"the record cannot be read: {error}") from error
+
+
+def _capsules(refs: Iterable[Ref], stored: list[Any]) -> dict[str, tuple[Capsule, Ref]]:
+    kept = [ref for ref in refs if ref.kind == CAPSULE]
+    return {
+        ref.log: (Capsule(seed, tuple((t, f, n) for t, f, n in writes), seed_items), ref)
+        for ref, (seed, seed_items, writes) in zip(kept, stored, strict=True)
+    }
+
+
+def split_checkpoint(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    """What is left of a checkpoint when values, versions and its id have their own places."""
+    apart = {"channel_values", "channel_versions", "versions_seen", "id"}
+    return {key: value for key, value in checkpoint.items() if key not in apart}

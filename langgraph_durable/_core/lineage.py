@@ -1,0 +1,282 @@
+"""Who descends from whom: the history of DeltaChannels, and removing checkpoints without harm.
+
+A DeltaChannel stores its value now and then; in between, a checkpoint's value is *seed + writes*:
+the nearest ancestor that has a value, and every write stored on the way from there. Removing an
+ancestor would cut that chain. A saver cannot run the reducer to make a snapshot, but it need not:
+the survivor is given a `Capsule` that names the seed and the writes it still needs. Their items
+stay because the survivor now refers to them, and everything else about the ancestors can go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import ormsgpack
+
+from langgraph_durable._core import seal
+from langgraph_durable._core.codec import Decoder, Form
+from langgraph_durable._core.header import Capsule, Header, read_header
+from langgraph_durable._core.records import (
+    CAPSULE,
+    CheckpointRow,
+    Edit,
+    Items,
+    Listing,
+    Ref,
+    Refs,
+    WriteRow,
+    joined,
+    numbers,
+    pack_refs,
+    unpack_refs,
+)
+
+COUNTERS = "counters_since_delta_snapshot"
+"""The metadata key under which LangGraph names a thread's DeltaChannels."""
+
+
+class Pending(NamedTuple):
+    """One pending write of a stored row."""
+
+    path: str
+    task_id: str
+    idx: int
+    ref: Ref
+    form: Form
+
+
+def pending(thread_id: str, rows: Iterable[WriteRow]) -> list[Pending]:
+    """The single writes of `rows`, verified, in the order LangGraph applies them."""
+    found = []
+    for row in rows:
+        try:
+            forms = ormsgpack.unpackb(seal.unpack(row.bare(thread_id).body))
+            refs = unpack_refs(row.refs)
+            found += [
+                Pending(row.path, row.task_id, row.idx + k, ref, form)
+                for k, (ref, form) in enumerate(zip(refs, forms, strict=True))
+            ]
+        except (seal.Damaged, ValueError) as error:
+            where = f"thread {thread_id!r}, checkpoint {row.id}, writes of task {row.task_id}"
+            raise seal.damaged(where, seal.Damaged(str(error))) from error
+    found.sort(key=lambda write: write[:3])
+    return found
+
+
+class Link(NamedTuple):
+    row: CheckpointRow
+    writes: tuple[WriteRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """A checkpoint and its ancestors, newest first, as far up as was asked for."""
+
+    thread_id: str
+    links: tuple[Link, ...]
+    items: Items
+
+
+@dataclass(slots=True)
+class Search:
+    """Which channels still need older ancestors; the store asks while it walks up."""
+
+    channels: set[str]
+    started: bool = field(default=False)
+
+    def visit(self, refs: Refs) -> None:
+        for ref in refs:
+            if self.started or ref.kind == CAPSULE:
+                self.channels.discard(ref.log)
+        self.started = True
+
+
+def history(
+    chain: Chain, decoder: Decoder, channels: Sequence[str], where: str
+) -> dict[str, dict[str, Any]]:
+    """LangGraph's per-channel `{"writes": [...], "seed": ...}` for the first link of `chain`."""
+    headers = [read_link(chain.thread_id, link) for link in chain.links]
+    writes = [pending(chain.thread_id, link.writes) for link in chain.links]
+    return {
+        channel: _history_of(channel, headers, writes, decoder, f"{where}, channel {channel!r}")
+        for channel in channels
+    }
+
+
+def _history_of(
+    channel: str,
+    headers: Sequence[Header],
+    writes: Sequence[list[Pending]],
+    decoder: Decoder,
+    where: str,
+) -> dict[str, Any]:
+    blocks: list[list[tuple[str, str, Any]]] = []
+    found: dict[str, Any] = {}
+    for depth, header in enumerate(headers):
+        if depth:
+            blocks.append(
+                [
+                    (w.task_id, channel, decoder.value(where, w.ref, w.form))
+                    for w in writes[depth]
+                    if w.ref.log == channel
+                ]
+            )
+            entry = header.entries.get(channel)
+            if entry is not None:
+                found["seed"] = decoder.value(where, Ref(channel, entry.runs), entry.form)
+                break
+        if channel in header.capsules:
+            parts = _unfold(*header.capsules[channel])
+            seed = next(parts)
+            if seed is not None:
+                found["seed"] = decoder.value(where, seed[1], seed[2])
+            blocks.append(
+                [(t, channel, decoder.value(where, r, f)) for t, r, f in parts]  # type: ignore[misc]
+            )
+            break
+    return {"writes": [write for block in reversed(blocks) for write in block], **found}
+
+
+def _unfold(capsule: Capsule, ref: Ref) -> Iterator[tuple[str, Ref, Form] | None]:
+    """The seed (or None), then the writes of a capsule, each with its own ref."""
+    order = list(numbers(ref.runs))
+    at = capsule.seed_items
+    seed = Ref(ref.log, joined(order[:at]))
+    yield None if capsule.seed is None else ("", seed, capsule.seed)
+    for task_id, form, count in capsule.writes:
+        yield task_id, Ref(ref.log, joined(order[at : at + count])), form
+        at += count
+
+
+def read_link(thread_id: str, link: Link) -> Header:
+    return read_row(thread_id, link.row)
+
+
+def read_row(thread_id: str, row: CheckpointRow) -> Header:
+    """The verified header of a stored row."""
+    try:
+        return read_header(row.bare(thread_id))
+    except seal.Damaged as error:
+        raise seal.damaged(f"thread {thread_id!r}, checkpoint {row.id}", error) from error
+
+
+def remove(
+    listing: Listing,
+    drop: set[tuple[str, str]],
+    drop_writes: Collection[WriteRow],
+    delta_channels: Callable[[bytes], Collection[str]],
+) -> Edit:
+    """How to take `drop` out of a thread so that every survivor still reads as before.
+
+    `delta_channels` tells the DeltaChannels that a header's metadata names.
+    """
+    thread = _Thread(listing, delta_channels)
+    edit = Edit(drop=drop, drop_writes=[w for w in drop_writes if (w.ns, w.id) not in drop])
+    gone = set(edit.drop_writes)
+    kept_refs: list[Ref] = []
+    for row in listing.rows:
+        if (row.ns, row.id) in drop:
+            continue
+        if row.parent is not None and (row.ns, row.parent) in drop:
+            row = thread.uprooted(row)
+            edit.replace.append(row)
+        kept_refs += unpack_refs(row.refs)
+    for write in listing.writes:
+        if (write.ns, write.id) not in drop and write not in gone:
+            kept_refs += unpack_refs(write.refs)
+    for ref in kept_refs:
+        edit.keep.setdefault(ref.log, set()).update(numbers(ref.runs))
+    edit.heads = {
+        ns: thread.next_head(ns, head, drop)
+        for ns, head in listing.heads.items()
+        if (ns, head) in drop
+    }
+    return edit
+
+
+class _Thread:
+    """A listing that can be walked from child to parent."""
+
+    def __init__(
+        self, listing: Listing, delta_channels: Callable[[bytes], Collection[str]]
+    ) -> None:
+        self.thread_id = listing.thread_id
+        self.rows = {(row.ns, row.id): row for row in listing.rows}
+        self.writes: dict[tuple[str, str], list[WriteRow]] = {}
+        for write in listing.writes:
+            self.writes.setdefault((write.ns, write.id), []).append(write)
+        self._delta_channels = delta_channels
+
+    def ancestors(self, row: CheckpointRow) -> Iterator[CheckpointRow]:
+        """Parents upwards; a cycle ends the walk."""
+        seen = {row.id}
+        parent = self.rows.get((row.ns, row.parent or ""))
+        while parent is not None and parent.id not in seen:
+            seen.add(parent.id)
+            yield parent
+            parent = self.rows.get((row.ns, parent.parent or ""))
+
+    def next_head(self, ns: str, head: str, drop: set[tuple[str, str]]) -> str | None:
+        """The nearest surviving ancestor of a head that goes, else the newest that is left."""
+        for row in self.ancestors(self.rows[ns, head]) if (ns, head) in self.rows else ():
+            if (ns, row.id) not in drop:
+                return row.id
+        return max((i for (n, i) in self.rows if n == ns and (n, i) not in drop), default=None)
+
+    def uprooted(self, row: CheckpointRow) -> CheckpointRow:
+        """`row` without its parent, but with what its DeltaChannels need of its ancestors."""
+        header = read_row(self.thread_id, row)
+        header.linked = False
+        header.capsules = {**header.capsules, **self._capsules(row, header)}
+        return replace(
+            row, parent=None, refs=pack_refs(header.refs()), body=header.body()
+        ).sealed(self.thread_id)
+
+    def _capsules(self, row: CheckpointRow, header: Header) -> Mapping[str, tuple[Capsule, Ref]]:
+        missing = [
+            channel
+            for channel in header.versions
+            if channel not in header.entries and channel not in header.capsules
+        ]
+        if not missing:
+            return {}
+        named = set(self._delta_channels(header.metadata))
+        above = [(read_row(self.thread_id, parent), parent) for parent in self.ancestors(row)]
+        for parent_header, _ in above:
+            named.update(self._delta_channels(parent_header.metadata))
+        built = {channel: self._capsule(channel, above) for channel in missing}
+        return {
+            channel: (capsule, ref)
+            for channel, (capsule, ref) in built.items()
+            if channel in named or isinstance(capsule.seed, list)
+        }
+
+    def _capsule(
+        self, channel: str, above: Iterable[tuple[Header, CheckpointRow]]
+    ) -> tuple[Capsule, Ref]:
+        blocks: list[list[tuple[str, Ref, Form]]] = []
+        seed: tuple[Ref, Form] | None = None
+        for header, row in above:
+            stored = pending(self.thread_id, self.writes.get((row.ns, row.id), ()))
+            blocks.append([(w.task_id, w.ref, w.form) for w in stored if w.ref.log == channel])
+            entry = header.entries.get(channel)
+            if entry is not None:
+                seed = Ref(channel, entry.runs), entry.form
+                break
+            if channel in header.capsules:
+                first, *others = _unfold(*header.capsules[channel])
+                seed = (first[1], first[2]) if first else None
+                blocks.append([part for part in others if part])
+                break
+        writes = [write for block in reversed(blocks) for write in block]
+        order = list(numbers(seed[0].runs)) if seed else []
+        seed_items = len(order)
+        sized = []
+        for task_id, ref, form in writes:
+            own = list(numbers(ref.runs))
+            order += own
+            sized.append((task_id, form, len(own)))
+        capsule = Capsule(seed[1] if seed else None, tuple(sized), seed_items)
+        return capsule, Ref(channel, joined(order), CAPSULE)

@@ -1,0 +1,322 @@
+"""What crosses the port between the rules and a store: rows of bytes, and drafts of rows.
+
+A *run* is a stretch of item numbers in a log, written flat: `(start, count, start, count, ...)`.
+A *ref* names a log and the runs a row needs of it. Refs travel beside the body, in plain msgpack,
+so that a store can fetch and count items without understanding anything else.
+
+A draft is a row whose new items have no numbers yet: they are written `~0, ~1, ...` (negative)
+in the order they stand in `Draft.items`. The store alone knows which number comes next in a log,
+so it calls `numbered` inside its transaction: no reservation, no gap, no clash between processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import ormsgpack
+
+from langgraph_durable._core import seal
+
+Runs = tuple[int, ...]
+Items = dict[str, dict[int, bytes]]
+"""Sealed items by log and number."""
+
+VALUE, CAPSULE = 0, 1
+"""What a ref belongs to: a channel's value, or the history kept for a channel (see `lineage`)."""
+
+
+class Ref(NamedTuple):
+    log: str
+    runs: Runs
+    kind: int = VALUE
+
+
+Refs = tuple[Ref, ...]
+
+
+def pack_refs(refs: Iterable[Ref]) -> bytes:
+    return ormsgpack.packb([[seal.name(r.log), list(r.runs), r.kind] for r in refs])
+
+
+def unpack_refs(blob: bytes) -> Refs:
+    try:
+        return tuple(
+            Ref(seal.unname(log), tuple(runs), kind) for log, runs, kind in ormsgpack.unpackb(blob)
+        )
+    except Exception as error:
+        raise seal.Damaged("references cannot be read") from error
+
+
+def spans(runs: Runs) -> Iterator[tuple[int, int]]:
+    """`(first, last)` of every run."""
+    for start, count in zip(runs[::2], runs[1::2], strict=True):
+        yield start, start + count - 1
+
+
+def numbers(runs: Runs) -> Iterator[int]:
+    for start, count in zip(runs[::2], runs[1::2], strict=True):
+        yield from range(start, start + count)
+
+
+def joined(order: Iterable[int]) -> Runs:
+    """Item numbers in order as runs; new items (negative) run downwards."""
+    runs: list[int] = []
+    following = None
+    for n in order:
+        if n == following:
+            runs[-1] += 1
+        else:
+            runs += (n, 1)
+        following = n + 1 if n >= 0 else n - 1
+    return tuple(runs)
+
+
+def placed(runs: Runs, base: int) -> Runs:
+    """`runs` with new items numbered from `base`, neighbours joined."""
+    out: list[int] = []
+    for start, count in zip(runs[::2], runs[1::2], strict=True):
+        first = base + ~start if start < 0 else start
+        if out and out[-2] + out[-1] == first:
+            out[-1] += count
+        else:
+            out += (first, count)
+    return tuple(out)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRow:
+    """A stored checkpoint: its place, what it needs of the logs, and its sealed body."""
+
+    ns: str
+    id: str
+    parent: str | None
+    run: str | None
+    refs: bytes
+    body: bytes
+
+    def place(self, thread_id: str) -> bytes:
+        return seal.names(("c", thread_id, self.ns, self.id, self.parent, self.run, self.refs))
+
+    def sealed(self, thread_id: str) -> CheckpointRow:
+        """The same row with its (so far bare) body sealed for its place."""
+        return CheckpointRow(
+            self.ns,
+            self.id,
+            self.parent,
+            self.run,
+            self.refs,
+            seal.seal(self.place(thread_id), self.body),
+        )
+
+    def bare(self, thread_id: str) -> CheckpointRow:
+        """The inverse of `sealed`; raises `Damaged`."""
+        body = seal.open_sealed(self.place(thread_id), self.body)
+        return CheckpointRow(self.ns, self.id, self.parent, self.run, self.refs, body)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRow:
+    """Stored pending writes of one task: a stretch of indices from `idx`, one ref for each."""
+
+    ns: str
+    id: str
+    task_id: str
+    idx: int
+    count: int
+    path: str
+    run: str | None
+    refs: bytes
+    body: bytes
+
+    def place(self, thread_id: str) -> bytes:
+        return seal.names(
+            ("w", thread_id, self.ns, self.id, self.task_id, self.idx, self.count)
+            + (self.path, self.run, self.refs)
+        )
+
+    def _with(self, body: bytes) -> WriteRow:
+        return WriteRow(
+            self.ns,
+            self.id,
+            self.task_id,
+            self.idx,
+            self.count,
+            self.path,
+            self.run,
+            self.refs,
+            body,
+        )
+
+    def sealed(self, thread_id: str) -> WriteRow:
+        return self._with(seal.seal(self.place(thread_id), self.body))
+
+    def bare(self, thread_id: str) -> WriteRow:
+        return self._with(seal.open_sealed(self.place(thread_id), self.body))
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Rules for a put that only the store can check, inside the transaction."""
+
+    sole: bool = False
+    """Refuse with `ConcurrentUpdate` unless the parent is still the head."""
+    lead: bool = False
+    """Become the head whatever the id: the caller asked to go on from the parent."""
+
+
+@dataclass(slots=True)
+class Draft:
+    """New items, and the rows that need them, before the items have numbers."""
+
+    thread_id: str
+    epoch: int | None
+    """The epoch the shared items were seen in; None when the draft shares none."""
+    items: dict[str, list[bytes]] = field(default_factory=dict)
+    """New payloads by log, not sealed."""
+
+    def numbered(self, bases: Mapping[str, int]) -> Iterator[tuple[str, int, list[bytes]]]:
+        """`(log, first number, sealed items)` for every log, given each log's next number."""
+        for log, payloads in self.items.items():
+            seed, base = seal.log_seed(self.thread_id, log), bases[log]
+            yield log, base, [seal.seal_item(seed, base + k, p) for k, p in enumerate(payloads)]
+
+
+@dataclass(slots=True)
+class CheckpointDraft(Draft):
+    ns: str = ""
+    id: str = ""
+    parent: str | None = None
+    run: str | None = None
+    refs: Refs = ()
+    body: bytes = b""
+    guard: Guard = Guard()
+    announce_run: bool = False
+    """The run has not been noted for this thread yet."""
+
+    def row(self, bases: Mapping[str, int]) -> CheckpointRow:
+        refs = [Ref(r.log, placed(r.runs, bases.get(r.log, 0)), r.kind) for r in self.refs]
+        bare = CheckpointRow(self.ns, self.id, self.parent, self.run, pack_refs(refs), self.body)
+        return bare.sealed(self.thread_id)
+
+
+class Write(NamedTuple):
+    """One pending write: its index, its ref and its form."""
+
+    idx: int
+    ref: Ref
+    form: object
+
+
+@dataclass(slots=True)
+class WritesDraft(Draft):
+    ns: str = ""
+    id: str = ""
+    task_id: str = ""
+    path: str = ""
+    run: str | None = None
+    ordinary: tuple[Write, ...] = ()
+    """Kept only where no write with this index exists: the first one wins."""
+    special: tuple[Write, ...] = ()
+    """Replace what was there: the last one wins."""
+    announce_run: bool = False
+
+    def rows(self, bases: Mapping[str, int], taken: Collection[int]) -> list[WriteRow]:
+        """Rows for the special writes, and for ordinary ones whose index is not `taken`."""
+        rows = [self._row([write], bases) for write in self.special]
+        stretch: list[Write] = []
+        for write in self.ordinary:
+            if write.idx in taken:
+                continue
+            if stretch and stretch[-1].idx + 1 != write.idx:
+                rows.append(self._row(stretch, bases))
+                stretch = []
+            stretch.append(write)
+        if stretch:
+            rows.append(self._row(stretch, bases))
+        return rows
+
+    def _row(self, writes: Sequence[Write], bases: Mapping[str, int]) -> WriteRow:
+        refs = pack_refs(
+            Ref(w.ref.log, placed(w.ref.runs, bases.get(w.ref.log, 0))) for w in writes
+        )
+        body = seal.pack(ormsgpack.packb([w.form for w in writes]))
+        return WriteRow(
+            self.ns,
+            self.id,
+            self.task_id,
+            writes[0].idx,
+            len(writes),
+            self.path,
+            self.run,
+            refs,
+            body,
+        ).sealed(self.thread_id)
+
+
+class Stored(NamedTuple):
+    """What a store says of a draft it has committed."""
+
+    epoch: int
+    bases: Mapping[str, int]
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """One checkpoint as a store gives it: whole, from one moment."""
+
+    thread_id: str
+    epoch: int
+    row: CheckpointRow
+    writes: tuple[WriteRow, ...]
+    items: Items
+
+
+class Selection(NamedTuple):
+    """What `list` asks for; None means any."""
+
+    thread_id: str | None = None
+    ns: str | None = None
+    id: str | None = None
+    before: str | None = None
+
+
+class Cursor(NamedTuple):
+    """The last row of a page: the next page starts below it."""
+
+    id: str
+    thread_id: str
+    ns: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    rows: tuple[Loaded, ...]
+    cursor: Cursor | None
+    """Where to go on; None at the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """All rows of a thread, without items: what a rule that removes things looks at."""
+
+    thread_id: str
+    rows: tuple[CheckpointRow, ...]
+    writes: tuple[WriteRow, ...]
+    heads: Mapping[str, str]
+
+
+@dataclass(slots=True)
+class Edit:
+    """What to remove and replace in one thread. Everything not named stays."""
+
+    drop: set[tuple[str, str]] = field(default_factory=set)
+    """(ns, id) of checkpoints that go, with their writes."""
+    drop_writes: list[WriteRow] = field(default_factory=list)
+    replace: list[CheckpointRow] = field(default_factory=list)
+    heads: dict[str, str | None] = field(default_factory=dict)
+    """Heads that move; None where the namespace is empty now."""
+    keep: dict[str, set[int]] = field(default_factory=dict)
+    """Item numbers that survive, by log; the others go."""

@@ -1,0 +1,78 @@
+"""The port: what the rules ask of a store. Bytes only; one verb, one transaction, one round trip.
+
+Every verb is a coroutine. A store whose driver never suspends lets the sync API finish it with a
+single `send(None)`; see `_sqlite.database` for how one store serves both colours.
+
+A store keeps, for each thread: an epoch (any number that is never used twice for one thread id),
+logs of numbered items by channel name, checkpoint rows, write rows, one head per namespace, and
+which runs wrote to it. It does not look into bodies; refs are all it understands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from langgraph_durable._core.lineage import Chain
+from langgraph_durable._core.records import (
+    CheckpointDraft,
+    CheckpointRow,
+    Cursor,
+    Edit,
+    Listing,
+    Loaded,
+    Page,
+    Selection,
+    Stored,
+    WritesDraft,
+)
+
+
+class Stale(Exception):
+    """The draft shares items remembered from an epoch that has passed: forget, load, try again."""
+
+
+class Storage(Protocol):
+    """A dozen verbs."""
+
+    async def load(self, thread_id: str, ns: str, id: str | None) -> Loaded | None:
+        """The checkpoint with its writes and items; the head when `id` is None."""
+
+    async def page(
+        self,
+        selection: Selection,
+        after: Cursor | None,
+        size: int,
+        accept: Callable[[str, CheckpointRow], bool],
+    ) -> Page:
+        """Up to `size` accepted checkpoints, newest id first, below `after`."""
+
+    async def chain(
+        self, thread_id: str, ns: str, id: str | None, channels: Sequence[str]
+    ) -> Chain | None:
+        """The checkpoint and its ancestors up to where `lineage.Search` is satisfied."""
+
+    async def put(self, draft: CheckpointDraft) -> Stored:
+        """Add or replace a checkpoint and move the head; `Stale`, `ConcurrentUpdate`.
+
+        The head moves to a checkpoint whose parent is the head, or that leads (`Guard.lead`), or
+        whose id is greater; never because of a checkpoint that was there before.
+        """
+
+    async def put_writes(self, draft: WritesDraft) -> Stored:
+        """Add pending writes; `Stale`."""
+
+    async def edit(self, thread_id: str, decide: Callable[[Listing], Edit]) -> bool:
+        """Apply what `decide` makes of the thread, in a new epoch; False if there is no thread."""
+
+    async def drop(self, thread_id: str) -> bool:
+        """Remove a thread and everything of it; False if there was none."""
+
+    async def copy(self, source: str, target: str) -> bool:
+        """Copy a whole thread; False if there is no source. The target must not exist."""
+
+    async def threads_of(self, runs: Sequence[str]) -> list[str]:
+        """The threads these runs wrote to."""
+
+    async def forget_runs(self, runs: Sequence[str]) -> None:
+        """Drop the notes of which threads these runs wrote to."""
