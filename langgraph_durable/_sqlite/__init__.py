@@ -1,0 +1,1 @@
+"""The storage port on SQLite: `schema`, the `verbs` as functions of a connection, and `database`."""
