@@ -43,6 +43,7 @@ _TAGS = ("x1", "null", "bytes", "bytearray", "msgpack")
 _CODES = {tag: bytes([code]) for code, tag in enumerate(_TAGS)}
 _GROUPED, _NAMED = 0x40, 0x3F
 _GROUP_CODES = {tag: bytes([_GROUPED | code]) for code, tag in enumerate(_TAGS)}
+_NOTHING: Mapping[bytes, int] = {}
 _SCALARS = frozenset({int, float, bool, type(None)})
 
 Dump = Callable[[Any], tuple[str, bytes]]
@@ -63,7 +64,7 @@ class Encoder:
     def __init__(
         self,
         serde: SerializerProtocol,
-        known: Callable[[str], Mapping[bytes, int]],
+        known: Mapping[str, Mapping[bytes, int]],
     ) -> None:
         self._dump: Dump = serde.dumps_typed
         self._exact = isinstance(serde, ExactSerializer)
@@ -92,11 +93,13 @@ class Encoder:
             if not value:
                 return [], LIST
             if len(value) > 4 or not _is_scalar(value[0]):
-                return self._numbers(channel, self._elements(channel, value)), LIST
+                # A copy, because the graph may go on and change the list under a background put.
+                return self._numbers(channel, self._elements(channel, value[:])), LIST
         elif kind is dict and len(value) > 1 and all(type(key) is str for key in value):
-            elements = list(self._elements(channel, list(value.values()), list(value)))
+            names, values = map(list, zip(*value.items(), strict=True))
+            elements = list(self._elements(channel, values, names))
             if sum(map(len, elements)) > WHOLE_DICT:
-                keys = self._one(channel, list(value))
+                keys = self._one(channel, names)
                 return self._numbers(channel, [keys, *elements]), DICT
         whole = self._one(channel, value)
         if len(whole) <= INLINE:
@@ -105,7 +108,7 @@ class Encoder:
 
     def _numbers(self, channel: str, raws: Sequence[bytes] | Iterator[bytes]) -> list[int]:
         """Where the items are, appending those that are nowhere yet."""
-        known = self._known(channel).get
+        known = self._known.get(channel, _NOTHING).get
         fresh = self.digests.setdefault(channel, {})
         payloads = self.items.setdefault(channel, [])
         digest = xxhash.xxh3_128_digest

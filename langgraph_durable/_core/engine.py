@@ -23,7 +23,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph_durable._core import lineage
 from langgraph_durable._core.codec import Decoder, Encoder
 from langgraph_durable._core.header import Header, split_checkpoint
-from langgraph_durable._core.memory import Entries, Entry, Memory
+from langgraph_durable._core.memory import Entries, Entry, Memory, Part
 from langgraph_durable._core.records import (
     CheckpointDraft,
     CheckpointRow,
@@ -87,7 +87,8 @@ class Engine:
         decoder = Decoder(serde, loaded.thread_id, loaded.items)
         header = lineage.read_row(loaded.thread_id, loaded.row)
         restored = self._restore(loaded, header, decoder)
-        self._remember(loaded, header, decoder)
+        if self.memory.limit:
+            self._remember(loaded, header, decoder)
         if logger.isEnabledFor(logging.DEBUG):
             self._log("restored", restored.place, restored.metadata, _bytes(loaded), began)
         return restored
@@ -97,6 +98,8 @@ class Engine:
         where = f"thread {loaded.thread_id!r}, checkpoint {row.id}"
         if row.ns:
             where += f" of {row.ns!r}"
+        if loaded.orphan:
+            lineage.miss_parent(where, header, row)
         values = {
             channel: decoder.value(
                 f"{where}, channel {channel!r}", Ref(channel, entry.runs), entry.form
@@ -130,14 +133,13 @@ class Engine:
         metadata: dict[str, Any] = self._plain.loads_typed(("x1", header.metadata))
         return metadata
 
-    def _remember(self, loaded: Loaded, header: Header, decoder: Decoder) -> None:
-        if self.memory.limit:
-            self.memory.learn(
-                loaded.thread_id,
-                loaded.epoch,
-                [(log, decoder.digests(log)) for log in decoder.logs],
-                (loaded.row.ns, loaded.row.id, header.entries),
-            )
+    def _remember(self, loaded: Loaded, header: Header, decoder: Decoder) -> Part:
+        return self.memory.learn(
+            loaded.thread_id,
+            loaded.epoch,
+            [(log, decoder.digests(log)) for log in decoder.logs],
+            (loaded.row.ns, loaded.row.id, header.entries),
+        )
 
     async def page(
         self,
@@ -163,11 +165,16 @@ class Engine:
             return all(metadata.get(key) == value for key, value in filter.items())
 
         page = await self.storage.page(selection, after, size, accept)
+        decoders: dict[str, Decoder] = {}
         restored = []
         for loaded in page.rows:
+            decoder = decoders.get(loaded.thread_id)
+            if decoder is None:
+                decoder = decoders[loaded.thread_id] = Decoder(
+                    serde, loaded.thread_id, loaded.items
+                )
             try:
                 header = lineage.read_row(loaded.thread_id, loaded.row)
-                decoder = Decoder(serde, loaded.thread_id, loaded.items)
                 restored.append(self._restore(loaded, header, decoder))
             except CorruptionError as error:
                 if not several:
@@ -224,9 +231,8 @@ class Engine:
         guard: Guard,
     ) -> tuple[CheckpointDraft, Encoder, Entries]:
         thread_id, ns, parent = place
-        inherited, linked = await self._inherited(serde, place)
-        epoch = self.memory.epoch(thread_id)
-        encoder = Encoder(serde, lambda log: self.memory.known(thread_id, log))
+        part, inherited, linked = await self._base(serde, place)
+        encoder = Encoder(serde, part.logs if part else {})
         values, versions = checkpoint["channel_values"], checkpoint["channel_versions"]
         entries: dict[str, Entry] = {}
         kept = False
@@ -252,7 +258,7 @@ class Engine:
         run = str(run) if run is not None else None
         draft = CheckpointDraft(
             thread_id=thread_id,
-            epoch=epoch if kept or encoder.shared else None,
+            epoch=part.epoch if part and (kept or linked or encoder.shared) else None,
             items=encoder.items,
             ns=ns,
             id=checkpoint["id"],
@@ -261,37 +267,33 @@ class Engine:
             refs=header.refs(),
             body=header.body(),
             guard=guard,
-            announce_run=run is not None and not self.memory.knows_run(thread_id, run),
+            announce_run=_is_news(part, run),
         )
         return draft, encoder, entries
 
-    async def _inherited(
+    async def _base(
         self, serde: SerializerProtocol, place: Place
-    ) -> tuple[Entries, bool]:
-        """The parent's entries, and whether the parent is stored.
+    ) -> tuple[Part | None, Entries, bool]:
+        """What is known of the thread, the parent's entries, and whether the parent is stored.
 
         In a run the parent was loaded or put by this saver, so it is remembered; a cold writer
         loads it once, which also tells it which items are there. Without a parent, the newest
         checkpoint of the namespace serves: values stored under a version belong to that version.
         """
         thread_id, ns, parent = place
-        if parent is not None:
-            entries = self.memory.entries(thread_id, ns, parent)
-            if entries is not None:
-                return entries, True
-        else:
-            entries = self.memory.newest(thread_id, ns)
-            if entries is not None:
-                return entries, False
+        part = self.memory.part(thread_id)
+        if part is not None:
+            known = part.newest(ns) if parent is None else part.records.get((ns, parent))
+            if known is not None:
+                return part, known, parent is not None
         loaded = await self.storage.load(thread_id, ns, parent)
         if loaded is None:
-            return {}, False
+            return part, {}, False
         header = lineage.read_row(thread_id, loaded.row)
         decoder = Decoder(serde, thread_id, loaded.items)
         for channel, entry in header.entries.items():
             decoder.check(f"thread {thread_id!r}, checkpoint {loaded.row.id}", channel, entry.runs)
-        self._remember(loaded, header, decoder)
-        return header.entries, parent is not None
+        return self._remember(loaded, header, decoder), header.entries, parent is not None
 
     async def put_writes(
         self,
@@ -305,8 +307,8 @@ class Engine:
         began = time.perf_counter()
         thread_id = place.thread_id
         for _ in range(TRIES):
-            epoch = self.memory.epoch(thread_id)
-            encoder = Encoder(serde, lambda log: self.memory.known(thread_id, log))
+            part = self.memory.part(thread_id)
+            encoder = Encoder(serde, part.logs if part else {})
             ordinary, special = [], {}
             for position, (channel, value) in enumerate(writes):
                 ref, form = encoder.value(channel, value)
@@ -317,7 +319,7 @@ class Engine:
                     ordinary.append(Write(idx, ref, form))
             draft = WritesDraft(
                 thread_id=thread_id,
-                epoch=epoch if encoder.shared else None,
+                epoch=part.epoch if part and encoder.shared else None,
                 items=encoder.items,
                 ns=place.ns,
                 id=place.id or "",
@@ -326,7 +328,7 @@ class Engine:
                 run=run,
                 ordinary=tuple(ordinary),
                 special=tuple(special.values()),
-                announce_run=run is not None and not self.memory.knows_run(thread_id, run),
+                announce_run=_is_news(part, run),
             )
             try:
                 stored = await self.storage.put_writes(draft)
@@ -426,6 +428,10 @@ class Engine:
 def _bytes(loaded: Loaded) -> int:
     items = sum(len(blob) for log in loaded.items.values() for blob in log.values())
     return len(loaded.row.body) + sum(len(w.body) for w in loaded.writes) + items
+
+
+def _is_news(part: Part | None, run: str | None) -> bool:
+    return run is not None and (part is None or run not in part.runs)
 
 
 def _unsettled(place: Place) -> StorageError:

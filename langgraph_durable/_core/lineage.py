@@ -77,6 +77,8 @@ class Chain:
     thread_id: str
     links: tuple[Link, ...]
     items: Items
+    orphan: bool = False
+    """The last one names a parent that is not stored."""
 
 
 @dataclass(slots=True)
@@ -97,7 +99,9 @@ def history(
     chain: Chain, decoder: Decoder, channels: Sequence[str], where: str
 ) -> dict[str, dict[str, Any]]:
     """LangGraph's per-channel `{"writes": [...], "seed": ...}` for the first link of `chain`."""
-    headers = [read_link(chain.thread_id, link) for link in chain.links]
+    headers = [read_row(chain.thread_id, link.row) for link in chain.links]
+    if chain.orphan:
+        miss_parent(where, headers[-1], chain.links[-1].row)
     writes = [pending(chain.thread_id, link.writes) for link in chain.links]
     return {
         channel: _history_of(channel, headers, writes, decoder, f"{where}, channel {channel!r}")
@@ -150,16 +154,18 @@ def _unfold(capsule: Capsule, ref: Ref) -> Iterator[tuple[str, Ref, Form] | None
         at += count
 
 
-def read_link(thread_id: str, link: Link) -> Header:
-    return read_row(thread_id, link.row)
-
-
 def read_row(thread_id: str, row: CheckpointRow) -> Header:
     """The verified header of a stored row."""
     try:
         return read_header(row.bare(thread_id))
     except seal.Damaged as error:
         raise seal.damaged(f"thread {thread_id!r}, checkpoint {row.id}", error) from error
+
+
+def miss_parent(where: str, header: Header, row: CheckpointRow) -> None:
+    """Raise if a parent that is not stored ought to be: it was there, and no rule removed it."""
+    if header.linked:
+        raise seal.damaged(where, seal.Damaged(f"its parent {row.parent} is missing"))
 
 
 def remove(
@@ -244,6 +250,9 @@ class _Thread:
             return {}
         named = set(self._delta_channels(header.metadata))
         above = [(read_row(self.thread_id, parent), parent) for parent in self.ancestors(row)]
+        last_header, last = above[-1] if above else (header, row)
+        if last.parent is not None and (last.ns, last.parent) not in self.rows:
+            miss_parent(f"thread {self.thread_id!r}, checkpoint {last.id}", last_header, last)
         for parent_header, _ in above:
             named.update(self._delta_channels(parent_header.metadata))
         built = {channel: self._capsule(channel, above) for channel in missing}

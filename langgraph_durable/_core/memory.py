@@ -2,7 +2,7 @@
 
 For each thread: the digest and number of items known to be in its logs, the entries of the
 newest checkpoints, and the *epoch* in which all of that was true. Anything that removes items
-raises the epoch, a draft that shares remembered items carries the epoch it remembers, and the
+changes the epoch, a draft that shares remembered items carries the epoch it remembers, and the
 store refuses it if that has passed. So this memory may be stale but never wrong, may be dropped
 at any time, and is bounded: least recently used threads go first.
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -40,8 +41,11 @@ class Entry(NamedTuple):
 Entries = Mapping[str, Entry]
 
 
-class ThreadMemory:
-    """One thread's part. Guarded by the lock of the `Memory` it belongs to."""
+class Part:
+    """What is known of one thread in one epoch; another epoch is another part.
+
+    Readers look things up without a lock, so nothing in here is taken out again but `records`.
+    """
 
     __slots__ = ("epoch", "logs", "records", "runs", "size")
 
@@ -52,58 +56,63 @@ class ThreadMemory:
         self.runs: set[str] = set()
         self.size = 0
 
+    def newest(self, ns: str) -> Entries | None:
+        """The entries of the checkpoint of `ns` that was remembered last."""
+        for (in_ns, _), entries in reversed(list(self.records.items())):
+            if in_ns == ns:
+                return entries
+        return None
+
+    def add(
+        self,
+        items: Iterable[tuple[str, Mapping[bytes, int]]],
+        record: tuple[str, str, Entries] | None,
+        run: str | None,
+    ) -> None:
+        for log, numbers in items:
+            known = self.logs.setdefault(log, {})
+            held = len(known)
+            known.update(numbers)
+            self.size += (len(known) - held) * DIGEST_BYTES
+        if record is not None:
+            ns, id, entries = record
+            self.size += ENTRY_BYTES * (len(entries) - len(self.records.get((ns, id), ())))
+            self.records[ns, id] = entries
+            self.records.move_to_end((ns, id))
+            while len(self.records) > RECORDS:
+                _, old = self.records.popitem(last=False)
+                self.size -= ENTRY_BYTES * len(old)
+        if run is not None and run not in self.runs:
+            self.runs.add(run)
+            self.size += ENTRY_BYTES
+
 
 class Memory:
-    """All threads' parts, least recently used first."""
+    """The parts of all threads, least recently used first."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._threads: OrderedDict[str, ThreadMemory] = OrderedDict()
+        self._parts: OrderedDict[str, Part] = OrderedDict()
         self._size = 0
         self._lock = threading.Lock()
+        _memories.add(self)
 
     def __repr__(self) -> str:
-        return f"<Memory of {len(self._threads)} threads, {self._size:,} of {self.limit:,} bytes>"
+        return f"<Memory of {len(self._parts)} threads, {self._size:,} of {self.limit:,} bytes>"
 
     @property
     def size(self) -> int:
+        """Bytes in use, estimated."""
         return self._size
 
-    def epoch(self, thread_id: str) -> int | None:
-        found = self._threads.get(thread_id)
-        return found.epoch if found else None
-
-    def known(self, thread_id: str, log: str) -> Mapping[bytes, int]:
-        found = self._threads.get(thread_id)
-        return found.logs.get(log, {}) if found else {}
-
-    def entries(self, thread_id: str, ns: str, id: str) -> Entries | None:
-        found = self._threads.get(thread_id)
-        return found.records.get((ns, id)) if found else None
-
-    def newest(self, thread_id: str, ns: str) -> Entries | None:
-        """The entries of the checkpoint of `ns` that was remembered last."""
-        with self._lock:
-            found = self._threads.get(thread_id)
-            for (in_ns, _), entries in reversed(found.records.items()) if found else ():
-                if in_ns == ns:
-                    return entries
-        return None
-
-    def knows_run(self, thread_id: str, run: str) -> bool:
-        found = self._threads.get(thread_id)
-        return found is not None and run in found.runs
+    def part(self, thread_id: str) -> Part | None:
+        return self._parts.get(thread_id)
 
     def forget(self, thread_id: str) -> None:
         with self._lock:
-            found = self._threads.pop(thread_id, None)
+            found = self._parts.pop(thread_id, None)
             if found:
                 self._size -= found.size
-
-    def clear(self) -> None:
-        with self._lock:
-            self._threads.clear()
-            self._size = 0
 
     def learn(
         self,
@@ -112,35 +121,34 @@ class Memory:
         items: Iterable[tuple[str, Mapping[bytes, int]]] = (),
         record: tuple[str, str, Entries] | None = None,
         run: str | None = None,
-    ) -> None:
+    ) -> Part:
         """Add what is known to be stored in `epoch`; another epoch than remembered starts anew."""
-        if not self.limit:
-            return
         with self._lock:
-            part = self._threads.get(thread_id)
+            part = self._parts.get(thread_id)
             if part is None or part.epoch != epoch:
-                if part is not None:
-                    self._size -= part.size
-                part = self._threads[thread_id] = ThreadMemory(epoch)
-            self._threads.move_to_end(thread_id)
+                self._size -= part.size if part else 0
+                part = self._parts[thread_id] = Part(epoch)
+            self._parts.move_to_end(thread_id)
             before = part.size
-            for log, numbers in items:
-                known = part.logs.setdefault(log, {})
-                held = len(known)
-                # Readers look things up without the lock, so the dict grows but never shrinks.
-                known.update(numbers)
-                part.size += (len(known) - held) * DIGEST_BYTES
-            if record is not None:
-                ns, id, entries = record
-                part.records[ns, id] = entries
-                part.records.move_to_end((ns, id))
-                part.size += ENTRY_BYTES * (1 + len(entries))
-                while len(part.records) > RECORDS:
-                    _, old = part.records.popitem(last=False)
-                    part.size -= ENTRY_BYTES * (1 + len(old))
-            if run is not None:
-                part.runs.add(run)
+            part.add(items, record, run)
             self._size += part.size - before
-            while self._size > self.limit and self._threads:
-                _, oldest = self._threads.popitem(last=False)
+            while self._size > self.limit and self._parts:
+                _, oldest = self._parts.popitem(last=False)
                 self._size -= oldest.size
+        return part
+
+    def after_fork(self) -> None:
+        """In a child process: the lock may be held by a thread that does not exist here."""
+        self._lock = threading.Lock()
+
+
+_memories: weakref.WeakSet[Memory] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for memory in list(_memories):
+        memory.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -272,6 +272,9 @@ class Loaded:
     row: CheckpointRow
     writes: tuple[WriteRow, ...]
     items: Items
+    """The items of the whole answer: rows of one page and thread share them."""
+    orphan: bool = False
+    """It names a parent that is not stored."""
 
 
 class Selection(NamedTuple):

@@ -2,7 +2,8 @@
 
 Tables carry a prefix because the file may be somebody's application database. A log's number and
 an item's number make one integer key, so that a list is one stretch of one b-tree, with 4 KB of a
-row in the leaf. Names are `ANY` because a name is TEXT, or BLOB if it holds lone surrogates.
+row in the leaf. Names are `ANY` because a name is TEXT, or BLOB if it holds lone surrogates. A
+tally counts the rows of writes that a checkpoint has, so that one that goes missing is noticed.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import random
 import sqlite3
 import time
+from collections.abc import Callable
 
+from langgraph_durable._sqlite.failures import is_busy
 from langgraph_durable.errors import NotAStore
 
 FORMAT = 1
@@ -39,19 +42,19 @@ CREATE TABLE lgd_heads (
 
 CREATE TABLE lgd_checkpoints (
     tid    INTEGER NOT NULL,
-    id     ANY NOT NULL,
     ns     ANY NOT NULL,
+    id     ANY NOT NULL,
     parent ANY,
     run    ANY,
     refs   BLOB NOT NULL,
     body   BLOB NOT NULL,
-    PRIMARY KEY (tid, id, ns)
+    PRIMARY KEY (tid, ns, id)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE lgd_writes (
     tid     INTEGER NOT NULL,
-    id      ANY NOT NULL,
     ns      ANY NOT NULL,
+    id      ANY NOT NULL,
     task_id ANY NOT NULL,
     idx     INTEGER NOT NULL,
     count   INTEGER NOT NULL,
@@ -59,7 +62,15 @@ CREATE TABLE lgd_writes (
     run     ANY,
     refs    BLOB NOT NULL,
     body    BLOB NOT NULL,
-    PRIMARY KEY (tid, id, ns, task_id, idx)
+    PRIMARY KEY (tid, ns, id, task_id, idx)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE lgd_tallies (
+    tid   INTEGER NOT NULL,
+    ns    ANY NOT NULL,
+    id    ANY NOT NULL,
+    count INTEGER NOT NULL,
+    PRIMARY KEY (tid, ns, id)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE lgd_logs (
@@ -81,38 +92,34 @@ CREATE TABLE lgd_runs (
 ) STRICT, WITHOUT ROWID;
 """
 
-WAL_TRIES = 200
 
 
 def configure(conn: sqlite3.Connection, synchronous: str, busy_timeout: float) -> None:
     """Settings that belong to a connection, not to the file."""
-    conn.isolation_level = None
     conn.execute(f"PRAGMA busy_timeout = {int(busy_timeout * 1000)}")
     conn.execute(f"PRAGMA synchronous = {synchronous}")
     conn.execute("PRAGMA cell_size_check = ON")
 
 
-def create(conn: sqlite3.Connection, in_memory: bool = False) -> None:
-    """Make the file a store if it is none. Many processes may do this at once."""
+def create(conn: sqlite3.Connection, patience: float) -> None:
+    """Make the database a store if it is none. Many processes may do this at once."""
     if _version(conn) is None:
-        if not in_memory:
-            conn.execute("PRAGMA auto_vacuum = INCREMENTAL")
-            _use_wal(conn)
-        conn.execute("BEGIN IMMEDIATE")
+        conn.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        _use_wal(conn, patience)
+        begin(conn, patience)
         try:
             if _version(conn) is None:
                 for statement in TABLES.split(";\n"):
-                    if statement.strip():
-                        conn.execute(statement)
+                    conn.execute(statement)
                 conn.execute("INSERT INTO lgd_format VALUES (?)", (FORMAT,))
             conn.execute("COMMIT")
         except BaseException:
-            conn.execute("ROLLBACK")
+            rollback(conn)
             raise
     version = _version(conn)
     if version != FORMAT:
         raise NotAStore(
-            f"the store has format {version}, this version of langgraph_durable reads format "
+            f"the store has format {version}, and this version of langgraph_durable reads format "
             f"{FORMAT}: upgrade the package (nothing was changed)"
         )
 
@@ -125,19 +132,42 @@ def _version(conn: sqlite3.Connection) -> int | None:
     return int(row[0]) if row[0] is not None else 0
 
 
-def _use_wal(conn: sqlite3.Connection) -> None:
-    """WAL mode. Setting it does not wait for a lock, so look first and try again (2 of 320)."""
-    for attempt in range(WAL_TRIES):
-        try:
-            if conn.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
-                return
+def _use_wal(conn: sqlite3.Connection, patience: float) -> None:
+    """WAL mode; a database in memory has none and needs none."""
+
+    def switch() -> None:
+        # Setting the mode does not wait for a lock, so look first (locked: 2 of 320 first opens).
+        if conn.execute("PRAGMA journal_mode").fetchone()[0] not in ("wal", "memory"):
             conn.execute("PRAGMA journal_mode = WAL")
+
+    _patiently(switch, patience)
+
+
+def begin(conn: sqlite3.Connection, patience: float) -> None:
+    """Take the write lock, waiting `patience` seconds for it."""
+    _patiently(lambda: conn.execute("BEGIN IMMEDIATE"), patience)
+
+
+def rollback(conn: sqlite3.Connection) -> None:
+    """End a transaction, unless SQLite has done so itself."""
+    if conn.in_transaction:
+        conn.execute("ROLLBACK")
+
+
+def _patiently(act: Callable[[], object], patience: float) -> None:
+    """Try until nobody holds a lock. SQLite's own waiting grows to steps of 100 ms; ours to 10."""
+    end, step = time.monotonic() + patience, 0.0002
+    while True:
+        try:
+            act()
+            return
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            if not is_busy(error):
                 raise
-            if attempt == WAL_TRIES - 1:
+            if time.monotonic() >= end:
                 raise
-            time.sleep(_jitter.uniform(0.001, 0.05))
+        time.sleep(_jitter.uniform(step / 2, step))
+        step = min(step * 1.5, 0.01)
 
 
 _jitter = random.Random()

@@ -1,0 +1,372 @@
+"""Runs the engine's coroutines on SQLite, for sync and async callers, threads, loops and forks.
+
+A coroutine runs until it asks for a `Transaction`; the transaction is carried out and the result
+sent back in. A sync caller does that in its own thread (`finish`). An async caller hands the whole
+coroutine to a worker thread, one hop for everything (`run`): serialising, waiting for a lock and
+waiting for the disk all happen off the loop. There are two workers, so that reads go on while a
+write waits for its lock.
+
+Writes that wait at the same moment share a commit. A write stands in the queue; whoever gets the
+turn takes all that stand there into one transaction. If anything in it fails, it is rolled back
+and each is done by itself, so that one caller's error is not another's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import os
+import queue
+import sqlite3
+import threading
+import weakref
+from collections import deque
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any, TypeVar
+
+from langgraph_durable._sqlite.connections import Connections
+from langgraph_durable._sqlite.failures import explained
+from langgraph_durable._sqlite.schema import begin, rollback
+from langgraph_durable._sqlite.storage import Transaction
+from langgraph_durable.errors import StorageError
+
+T = TypeVar("T")
+Work = Coroutine[Any, Any, T]
+
+
+class Ticket:
+    """A write in the queue."""
+
+    __slots__ = ("done", "error", "result", "transaction")
+
+    def __init__(self, transaction: Transaction[Any]) -> None:
+        self.transaction = transaction
+        self.done = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def end(self, result: Any, error: BaseException | None = None) -> None:
+        self.result, self.error, self.done = result, error, True
+
+
+class Database:
+    """One store and everybody who uses it; see the top of the file."""
+
+    def __init__(self, connections: Connections, busy_timeout: float) -> None:
+        self.connections = connections
+        self._patience = busy_timeout
+        self._closed = False
+        self._workers = _Workers()
+        self._queue: deque[Ticket] = deque()
+        self._turn = threading.Lock()
+        self._release = weakref.finalize(self, _let_go, connections, self._workers, self._turn)
+        _databases.add(self)
+
+    # ---- running coroutines ------------------------------------------------------------------
+
+    def finish(self, work: Work[T]) -> T:
+        """Run a coroutine to its end in this thread."""
+        self._check_open(work)
+        step, sent = work.send, None
+        try:
+            while True:
+                wanted: Transaction[Any] = step(sent)  # type: ignore[arg-type]
+                try:
+                    step, sent = work.send, self._perform(wanted)
+                except BaseException as error:
+                    step, sent = work.throw, error  # type: ignore[assignment]
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+    async def run(self, work: Work[T], *, writes: bool) -> T:
+        """Run a coroutine to its end in a worker; cancelling leaves what it does whole."""
+        self._check_open(work)
+        loop = asyncio.get_running_loop()
+        job = _Job(self, work, loop)
+        self._workers.submit(job, writes)
+        return await job.future  # type: ignore[no-any-return]
+
+    def _serve(self, jobs: Iterable[_Job]) -> None:
+        """Run several coroutines, each as far as it gets, and their writes together."""
+        active = [job for job in jobs if job.starts()]
+        while active:
+            tickets: list[Ticket] = []
+            waiting: list[_Job] = []
+            for job in active:
+                wanted = job.advance(self)
+                if wanted is not None:
+                    tickets.append(Ticket(wanted))
+                    waiting.append(job)
+            self._commit(tickets)
+            for job, ticket in zip(waiting, tickets, strict=True):
+                job.sent, job.error = ticket.result, ticket.error
+            _deliver(job for job in active if job.ended)
+            active = waiting
+
+    # ---- transactions ------------------------------------------------------------------------
+
+    def _perform(self, wanted: Transaction[T]) -> T:
+        if wanted.writes:
+            ticket = Ticket(wanted)
+            self._commit([ticket])
+            if ticket.error is not None:
+                raise ticket.error
+            return ticket.result  # type: ignore[no-any-return]
+        return self._read(wanted)
+
+    def _read(self, wanted: Transaction[T]) -> T:
+        self._check_open()
+        try:
+            return self.connections.read(wanted.act)
+        except sqlite3.Error as error:
+            raise explained(error, self.connections.name, wanted.about) from error
+
+    def _commit(self, tickets: Sequence[Ticket]) -> None:
+        """Stand in the queue, and when it is this thread's turn, do what nobody has done yet."""
+        if not tickets:
+            return
+        self._queue.extend(tickets)
+        with self._turn:
+            try:
+                if not all(ticket.done for ticket in tickets):
+                    self._check_open()
+                    self.connections.write(self._commit_queue)
+            except BaseException as error:
+                # The lock could not be had: these give up, the others in the queue still wait.
+                for ticket in tickets:
+                    if not ticket.done:
+                        with contextlib.suppress(ValueError):
+                            self._queue.remove(ticket)
+                        ticket.end(None, error)
+                if not isinstance(error, Exception):
+                    raise
+        for ticket in tickets:
+            if isinstance(ticket.error, sqlite3.Error):
+                about = ticket.transaction.about
+                error = explained(ticket.error, self.connections.name, about)
+                error.__cause__ = ticket.error
+                ticket.error = error
+
+    def _commit_queue(self, conn: sqlite3.Connection) -> None:
+        begin(conn, self._patience)
+        batch = [self._queue.popleft() for _ in range(len(self._queue))]
+        try:
+            results = [ticket.transaction.act(conn) for ticket in batch]
+            conn.execute("COMMIT")
+        except Exception as error:
+            rollback(conn)
+            if len(batch) == 1:
+                batch[0].end(None, error)
+            else:
+                for ticket in batch:
+                    self._commit_alone(conn, ticket)
+        except BaseException:  # an interrupt is this thread's own: the others' writes wait on
+            rollback(conn)
+            self._queue.extendleft(reversed(batch))
+            raise
+        else:
+            for ticket, result in zip(batch, results, strict=True):
+                ticket.end(result)
+
+    def _commit_alone(self, conn: sqlite3.Connection, ticket: Ticket) -> None:
+        try:
+            begin(conn, self._patience)
+            result = ticket.transaction.act(conn)
+            conn.execute("COMMIT")
+        except Exception as error:
+            rollback(conn)
+            ticket.end(None, error)
+        else:
+            ticket.end(result)
+
+    # ---- opening and closing -----------------------------------------------------------------
+
+    def open(self) -> None:
+        """Open the file and make it a store, which the first use would do as well."""
+        self._read(Transaction(lambda conn: None, writes=False, about=""))
+
+    def _check_open(self, work: Work[Any] | None = None) -> None:
+        if self._closed:
+            if work is not None:
+                work.close()
+            raise StorageError(f"{self.connections.name}: this saver is closed")
+
+    def close(self) -> None:
+        """Finish the write that is under way, then let go of everything. Twice is fine."""
+        with self._turn:
+            self._closed = True
+        self._release()
+
+    async def aclose(self) -> None:
+        async def close() -> None:
+            self.close()
+
+        if not self._closed:
+            await self.run(close(), writes=True)
+
+    def after_fork(self) -> None:
+        """In a child process: nothing of the parent's may be used, waited for or closed."""
+        self._release.detach()
+        self.connections.abandon()
+        self._workers = _Workers()
+        self._queue = deque()
+        self._turn = threading.Lock()
+        self._release = weakref.finalize(
+            self, _let_go, self.connections, self._workers, self._turn
+        )
+
+
+class _Job:
+    """A coroutine of an async caller on its way through a worker."""
+
+    __slots__ = ("context", "database", "ended", "error", "future", "loop", "sent", "work")
+
+    def __init__(
+        self, database: Database, work: Work[Any], loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.database: Database | None = database
+        self.work = work
+        self.loop = loop
+        self.future: asyncio.Future[Any] = loop.create_future()
+        self.context = contextvars.copy_context()
+        self.sent: Any = None
+        self.error: BaseException | None = None
+        self.ended = False
+
+    def starts(self) -> bool:
+        """False if the caller has left before anything was done: then nothing is."""
+        if self.future.cancelled():
+            self.work.close()
+            return False
+        return True
+
+    def advance(self, database: Database) -> Transaction[Any] | None:
+        """Go on until the coroutine asks for a write (returned) or ends; reads are done here."""
+        while True:
+            try:
+                if self.error is not None:
+                    wanted = self.context.run(self.work.throw, self.error)
+                else:
+                    wanted = self.context.run(self.work.send, self.sent)
+            except StopIteration as end:
+                self.sent, self.error, self.ended = end.value, None, True
+                return None
+            except BaseException as error:
+                self.sent, self.error, self.ended = None, error, True
+                return None
+            self.sent, self.error = None, None
+            if wanted.writes:
+                return wanted  # type: ignore[no-any-return]
+            try:
+                self.sent = database._read(wanted)
+            except BaseException as error:
+                self.error = error
+
+    def settle(self) -> None:
+        """On the caller's loop: give it what came out."""
+        if self.future.done():
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.sent)
+
+
+def _deliver(ended: Iterable[_Job]) -> None:
+    """Wake each loop once for all its jobs. A loop that is closed wants nothing any more."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
+    for job in ended:
+        by_loop.setdefault(job.loop, []).append(job)
+    for loop, jobs in by_loop.items():
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(_settle, jobs)
+
+
+def _settle(jobs: Iterable[_Job]) -> None:
+    for job in jobs:
+        job.settle()
+
+
+Inbox = queue.SimpleQueue[_Job | None]
+
+
+class _Workers:
+    """Two daemon threads, started when first needed: one for writes, one for reads.
+
+    A waiting thread holds its inbox and nothing else, so a database that nobody uses any more
+    can go; a daemon never keeps the interpreter from ending.
+    """
+
+    def __init__(self) -> None:
+        self._inboxes: dict[bool, Inbox] = {}
+        self._starting = threading.Lock()
+
+    def submit(self, job: _Job, writes: bool) -> None:
+        inbox = self._inboxes.get(writes)
+        if inbox is None:
+            with self._starting:
+                inbox = self._inboxes.get(writes) or self._start(writes)
+        inbox.put(job)
+
+    def _start(self, writes: bool) -> Inbox:
+        inbox: Inbox = queue.SimpleQueue()
+        name = f"langgraph_durable {'writes' if writes else 'reads'}"
+        threading.Thread(target=_serve, args=(inbox, writes), name=name, daemon=True).start()
+        self._inboxes[writes] = inbox
+        return inbox
+
+    def stop(self) -> None:
+        with self._starting:
+            for inbox in self._inboxes.values():
+                inbox.put(None)
+            self._inboxes.clear()
+
+
+def _serve(inbox: Inbox, together: bool) -> None:
+    """The life of a worker: all waiting jobs together (writes), or one after another (reads)."""
+    while True:
+        job = inbox.get()
+        jobs = []
+        while job is not None:
+            jobs.append(job)
+            if not together:
+                break
+            try:
+                job = inbox.get_nowait()
+            except queue.Empty:
+                break
+        if jobs:
+            database = jobs[0].database
+            assert database is not None
+            database._serve(jobs)
+            for each in jobs:
+                each.database = None
+            del database, each
+        stop = job is None
+        del job, jobs
+        if stop:
+            return
+
+
+def _let_go(connections: Connections, workers: _Workers, turn: threading.Lock) -> None:
+    """Stop and close; at the end of the interpreter too, but not under a write that still runs."""
+    workers.stop()
+    if turn.acquire(timeout=1):
+        try:
+            with contextlib.suppress(sqlite3.Error):
+                connections.close()
+        finally:
+            turn.release()
+
+
+_databases: weakref.WeakSet[Database] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for database in list(_databases):
+        database.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

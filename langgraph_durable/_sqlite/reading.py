@@ -1,0 +1,234 @@
+"""The verbs that read: `load`, `page`, `chain`, `threads_of`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from langgraph_durable._core.lineage import Chain, Link, Search
+from langgraph_durable._core.records import (
+    CheckpointRow,
+    Cursor,
+    Items,
+    Loaded,
+    Page,
+    Ref,
+    Selection,
+    WriteRow,
+)
+from langgraph_durable._core.seal import name, unname
+from langgraph_durable._sqlite import rows
+from langgraph_durable._sqlite.rows import CHECKPOINT, WRITE, Accept, Connection, Name
+from langgraph_durable.errors import CorruptionError
+
+WINDOW = 4096
+"""Keys looked at for one page where they must be sorted first."""
+GENERATIONS = 32
+"""Ancestors fetched at once; four times as many each time that was not enough."""
+
+_ROW = f"""
+SELECT {CHECKPOINT}, c.parent IS NOT NULL AND NOT EXISTS (
+    SELECT 1 FROM lgd_checkpoints p WHERE p.tid = c.tid AND p.ns = c.ns AND p.id = c.parent
+) FROM lgd_checkpoints c WHERE c.tid = ? AND c.ns = ? AND c.id = ?"""
+
+_ANCESTORS = f"""
+WITH RECURSIVE up (n, id) AS (
+    SELECT 0, ?3
+    UNION ALL
+    SELECT n + 1, c.parent FROM up JOIN lgd_checkpoints c
+    ON c.tid = ?1 AND c.ns = ?2 AND c.id = up.id WHERE c.parent IS NOT NULL AND n < ?4
+)
+SELECT {CHECKPOINT} FROM up JOIN lgd_checkpoints c
+ON c.tid = ?1 AND c.ns = ?2 AND c.id = up.id ORDER BY n"""
+
+
+class _Found(NamedTuple):
+    tid: int
+    epoch: int
+    row: CheckpointRow
+    orphan: bool
+
+
+def load(conn: Connection, thread_id: str, ns: str, id: str | None) -> Loaded | None:
+    found = _find(conn, thread_id, ns, id)
+    if found is None:
+        return None
+    tid, epoch, row, orphan = found
+    writes = _writes_of(conn, thread_id, tid, row)
+    items = rows.items(conn, tid, _refs(thread_id, row, writes))
+    return Loaded(thread_id, epoch, row, writes, items, orphan)
+
+
+def _find(conn: Connection, thread_id: str, ns: str, id: str | None) -> _Found | None:
+    """A checkpoint, or the head of the namespace; what contradicts itself is corrupt."""
+    key = name(thread_id), name(ns)
+    tid, epoch, head_tid, head = conn.execute(
+        "SELECT t.tid, t.epoch, h.tid, h.id FROM (SELECT ?1 AS k) LEFT JOIN lgd_threads t "
+        "ON t.thread_id = k LEFT JOIN lgd_heads h ON h.thread_id = k AND h.ns = ?2",
+        key,
+    ).fetchone()
+    if tid is None and head_tid is None:
+        return None
+    where = f"thread {thread_id!r}" + (f", namespace {ns!r}" if ns else "")
+    if tid is None or (head_tid is not None and head_tid != tid):
+        raise CorruptionError(f"{where}: its entry in the table of threads is missing or damaged")
+    if head is None and _any_checkpoint(conn, tid, key[1]):
+        raise CorruptionError(f"{where}: there are checkpoints, but no head names the latest one")
+    wanted = head if id is None else name(id)
+    if wanted is None:
+        return None
+    found = conn.execute(_ROW, (tid, key[1], wanted)).fetchone()
+    if found is None:
+        if wanted == head:
+            raise CorruptionError(f"{where}: checkpoint {unname(head)}, the latest, is missing")
+        return None
+    return _Found(tid, epoch, rows.checkpoint(found[:6]), bool(found[6]))
+
+
+def _any_checkpoint(conn: Connection, tid: int, ns: Name) -> bool:
+    sql = "SELECT 1 FROM lgd_checkpoints WHERE tid = ? AND ns = ? LIMIT 1"
+    return conn.execute(sql, (tid, ns)).fetchone() is not None
+
+
+def _writes_of(
+    conn: Connection, thread_id: str, tid: int, row: CheckpointRow
+) -> tuple[WriteRow, ...]:
+    place = tid, name(row.ns), name(row.id)
+    found = conn.execute(
+        f"SELECT {WRITE} FROM lgd_writes WHERE tid = ? AND ns = ? AND id = ?", place
+    ).fetchall()
+    tally = conn.execute(
+        "SELECT count FROM lgd_tallies WHERE tid = ? AND ns = ? AND id = ?", place
+    ).fetchone()
+    if len(found) != (tally[0] if tally else 0):
+        raise CorruptionError(
+            f"thread {thread_id!r}, checkpoint {row.id}: of its pending writes "
+            f"{tally[0] if tally else 0} records were stored, but {len(found)} are there"
+        )
+    return tuple(map(rows.write, found))
+
+
+def _refs(thread_id: str, row: CheckpointRow, writes: Sequence[WriteRow]) -> Iterator[Ref]:
+    yield from rows.refs(thread_id, row)
+    for write in writes:
+        yield from rows.refs(thread_id, write)
+
+
+def page(
+    conn: Connection, selection: Selection, after: Cursor | None, size: int, accept: Accept
+) -> Page:
+    """Up to `size` checkpoints: their keys in order first, then each row until enough fit."""
+    tid = None
+    if selection.thread_id is not None:
+        tid = rows.thread_number(conn, selection.thread_id)
+        if tid is None:
+            return Page((), None)
+    window = 2 * size if selection.ns is not None and tid is not None else WINDOW
+    keys = _keys(conn, tid, selection, after, window)
+    last: Cursor | None = None
+    picked: list[tuple[str, _Found]] = []
+    for tid, epoch, thread_key, ns, id in keys:
+        if len(picked) == size:
+            break
+        thread_id, row = unname(thread_key), conn.execute(_ROW, (tid, ns, id)).fetchone()
+        found = _Found(tid, epoch, rows.checkpoint(row[:6]), bool(row[6]))
+        last = Cursor(unname(id), thread_id, unname(ns))
+        if accept(thread_id, found.row):
+            picked.append((thread_id, found))
+    else:
+        last = last if len(keys) == window else None
+    return Page(tuple(_with_items(conn, picked)), last)
+
+
+def _keys(
+    conn: Connection, tid: int | None, selection: Selection, after: Cursor | None, most: int
+) -> list[tuple[int, int, Name, Name, Name]]:
+    """Thread number, epoch, thread id, namespace and id of the next checkpoints, in order."""
+    conditions: dict[str, Sequence[Any]] = {}
+    if tid is not None:
+        conditions["c.tid = ?"] = (tid,)
+    if selection.ns is not None:
+        conditions["c.ns = ?"] = (name(selection.ns),)
+    if selection.id is not None:
+        conditions["c.id = ?"] = (name(selection.id),)
+    if selection.before is not None:
+        conditions["c.id < ?"] = (name(selection.before),)
+    if after is not None:
+        place = name(after.id), name(after.thread_id), name(after.ns)
+        conditions["c.id <= ?"] = place[:1]
+        conditions["(c.id, t.thread_id, c.ns) < (?, ?, ?)"] = place
+    ordered = tid is not None and selection.ns is not None  # by the table's own key
+    return conn.execute(
+        "SELECT c.tid, t.epoch, t.thread_id, c.ns, c.id FROM lgd_checkpoints c "
+        "JOIN lgd_threads t ON t.tid = c.tid "
+        f"WHERE {' AND '.join(conditions) or '1'} "
+        f"ORDER BY c.id DESC{'' if ordered else ', t.thread_id DESC, c.ns DESC'} LIMIT ?",
+        (*(value for values in conditions.values() for value in values), most),
+    ).fetchall()
+
+
+def _with_items(conn: Connection, picked: Sequence[tuple[str, _Found]]) -> Iterator[Loaded]:
+    """The rows with their writes; what several rows of a thread share is read once."""
+    writes = [_writes_of(conn, thread_id, found.tid, found.row) for thread_id, found in picked]
+    wanted: dict[tuple[str, int], list[Ref]] = {}
+    for (thread_id, found), own in zip(picked, writes, strict=True):
+        wanted.setdefault((thread_id, found.tid), []).extend(_refs(thread_id, found.row, own))
+    shared: dict[str, Items] = {
+        thread_id: rows.items(conn, tid, refs) for (thread_id, tid), refs in wanted.items()
+    }
+    for (thread_id, found), own in zip(picked, writes, strict=True):
+        yield Loaded(thread_id, found.epoch, found.row, own, shared[thread_id], found.orphan)
+
+
+def chain(
+    conn: Connection, thread_id: str, ns: str, id: str | None, channels: Sequence[str]
+) -> Chain | None:
+    found = _find(conn, thread_id, ns, id)
+    if found is None:
+        return None
+    search = Search(set(channels))
+    links: list[Link] = []
+    refs: list[Ref] = []
+    for row in _ancestors(conn, found):
+        writes = _writes_of(conn, thread_id, found.tid, row) if links else ()
+        links.append(Link(row, writes))
+        refs += [ref for ref in _refs(thread_id, row, writes) if ref.log in search.channels]
+        search.visit(tuple(rows.refs(thread_id, row)))
+        if not search.channels:
+            break
+    last = links[-1].row
+    cut = bool(search.channels) and last.parent is not None and not _in(links, last.parent)
+    return Chain(thread_id, tuple(links), rows.items(conn, found.tid, refs), cut)
+
+
+def _in(links: Sequence[Link], id: str) -> bool:
+    return any(link.row.id == id for link in links)
+
+
+def _ancestors(conn: Connection, found: _Found) -> Iterator[CheckpointRow]:
+    """The checkpoint and its ancestors, newest first; a cycle of parents ends the walk."""
+    yield found.row
+    seen, row, most = {found.row.id}, found.row, GENERATIONS
+    while row.parent is not None and row.parent not in seen:
+        place = found.tid, name(row.ns), name(row.parent), most
+        window = [rows.checkpoint(each) for each in conn.execute(_ANCESTORS, place)]
+        if not window:
+            return
+        for row in window:
+            if row.id in seen:
+                return
+            seen.add(row.id)
+            yield row
+        most *= 4
+
+
+def threads_of(conn: Connection, runs: Sequence[str]) -> list[str]:
+    found: dict[str, None] = {}
+    for run in runs:
+        threads = conn.execute(
+            "SELECT t.thread_id FROM lgd_runs r JOIN lgd_threads t ON t.tid = r.tid "
+            "WHERE r.run = ?",
+            (name(run),),
+        )
+        found.update((unname(thread_id), None) for (thread_id,) in threads)
+    return list(found)

@@ -1,0 +1,130 @@
+"""Rows of the tables as records, and the few look-ups that all verbs share.
+
+Verbs are plain functions of a connection inside a transaction; `database` begins and ends it.
+Statements are constants, every value is bound. Reads see one moment; writes hold the write lock.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from langgraph_durable._core import seal
+from langgraph_durable._core.records import (
+    CheckpointRow,
+    Items,
+    Listing,
+    Ref,
+    WriteRow,
+    spans,
+    unpack_refs,
+)
+from langgraph_durable._core.seal import name, unname
+from langgraph_durable._sqlite.schema import BITS
+
+Connection = sqlite3.Connection
+Accept = Callable[[str, CheckpointRow], bool]
+Name = str | bytes
+
+CHECKPOINT = "c.ns, c.id, c.parent, c.run, c.refs, c.body"
+WRITE = "ns, id, task_id, idx, count, path, run, refs, body"
+
+
+def optional(text: str | None) -> Name | None:
+    return None if text is None else name(text)
+
+
+def _unname(stored: Name | None) -> str | None:
+    return None if stored is None else unname(stored)
+
+
+def checkpoint(row: Sequence[Any]) -> CheckpointRow:
+    ns, id, parent, run, refs, body = row
+    return CheckpointRow(unname(ns), unname(id), _unname(parent), _unname(run), refs, body)
+
+
+def write(row: Sequence[Any]) -> WriteRow:
+    ns, id, task_id, idx, count, path, run, refs, body = row
+    named = unname(ns), unname(id), unname(task_id)
+    return WriteRow(*named, idx, count, unname(path), _unname(run), refs, body)
+
+
+def checkpoint_values(tid: int, row: CheckpointRow) -> tuple[Any, ...]:
+    """The columns of `lgd_checkpoints`."""
+    named = name(row.ns), name(row.id), optional(row.parent), optional(row.run)
+    return (tid, *named, row.refs, row.body)
+
+
+def write_values(tid: int, row: WriteRow) -> tuple[Any, ...]:
+    """The columns of `lgd_writes`."""
+    place = tid, name(row.ns), name(row.id), name(row.task_id), row.idx, row.count
+    return (*place, name(row.path), optional(row.run), row.refs, row.body)
+
+
+def thread_number(conn: Connection, thread_id: str) -> int | None:
+    sql = "SELECT tid FROM lgd_threads WHERE thread_id = ?"
+    found = conn.execute(sql, (name(thread_id),)).fetchone()
+    return found[0] if found else None
+
+
+def logs(conn: Connection, tid: int) -> dict[str, int]:
+    """The number of each log of a thread."""
+    rows = conn.execute("SELECT log, lid FROM lgd_logs WHERE tid = ?", (tid,))
+    return {unname(log): lid for log, lid in rows}
+
+
+def refs(thread_id: str, row: CheckpointRow | WriteRow) -> Sequence[Ref]:
+    try:
+        return unpack_refs(row.refs)
+    except seal.Damaged as error:
+        raise seal.damaged(f"thread {thread_id!r}, checkpoint {row.id}", error) from error
+
+
+def items(conn: Connection, tid: int, wanted: Iterable[Ref]) -> Items:
+    """The items that `wanted` name; one that is not there is simply left out."""
+    by_log: dict[str, set[tuple[int, int]]] = {}
+    for ref in wanted:
+        if ref.runs:
+            by_log.setdefault(ref.log, set()).update(spans(ref.runs))
+    if not by_log:
+        return {}
+    numbers = logs(conn, tid)
+    found: Items = {}
+    for log, stretches in by_log.items():
+        if log in numbers:
+            found[log] = here = {}
+            start = numbers[log] << BITS
+            for first, last in _merged(stretches):
+                rows = conn.execute(
+                    "SELECT key - ?, body FROM lgd_items WHERE key BETWEEN ? AND ?",
+                    (start, start + first, start + last),
+                )
+                here.update(rows.fetchall())
+    return found
+
+
+def _merged(stretches: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """The same numbers in as few stretches as possible."""
+    first, last = -1, -2
+    for low, high in sorted(stretches):
+        if low > last + 1:
+            if last >= 0:
+                yield first, last
+            first, last = low, high
+        else:
+            last = max(last, high)
+    if last >= 0:
+        yield first, last
+
+
+def listing(conn: Connection, thread_id: str, tid: int) -> Listing:
+    rows = conn.execute(f"SELECT {CHECKPOINT} FROM lgd_checkpoints c WHERE tid = ?", (tid,))
+    writes = conn.execute(f"SELECT {WRITE} FROM lgd_writes WHERE tid = ?", (tid,))
+    heads = conn.execute("SELECT ns, id FROM lgd_heads WHERE thread_id = ?", (name(thread_id),))
+    return Listing(
+        thread_id,
+        tuple(map(checkpoint, rows)),
+        tuple(map(write, writes)),
+        {unname(ns): unname(id) for ns, id in heads},
+    )

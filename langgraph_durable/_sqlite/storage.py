@@ -1,0 +1,91 @@
+"""The storage port on SQLite: each verb asks for one transaction.
+
+A `Transaction` is a plain function waiting for a connection. Awaiting it hands it to whoever runs
+the coroutine (`database.Database`), which begins, calls, commits and sends the result back in; no
+`await` can fall inside it, and nothing here knows whether the caller is sync or async.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from langgraph_durable._core.lineage import Chain
+from langgraph_durable._core.records import (
+    CheckpointDraft,
+    Cursor,
+    Edit,
+    Listing,
+    Loaded,
+    Page,
+    Selection,
+    Stored,
+    WritesDraft,
+)
+from langgraph_durable._sqlite import reading, removing, writing
+from langgraph_durable._sqlite.rows import Accept, Connection
+
+T = TypeVar("T")
+
+
+class Transaction(Generic[T]):
+    """A function of a connection, whether it writes, and what it is about (for errors)."""
+
+    __slots__ = ("about", "act", "writes")
+
+    def __init__(self, act: Callable[[Connection], T], *, writes: bool, about: str) -> None:
+        self.act, self.writes, self.about = act, writes, about
+
+    def __await__(self) -> Generator[Transaction[T], T, T]:
+        return (yield self)
+
+
+def _read(verb: Callable[..., T], thread_id: str | None, *args: Any) -> Transaction[T]:
+    about = "all threads" if thread_id is None else f"thread {thread_id!r}"
+    return Transaction(lambda conn: verb(conn, *args), writes=False, about=about)
+
+
+def _write(verb: Callable[..., T], thread_id: str, *args: Any) -> Transaction[T]:
+    return Transaction(
+        lambda conn: verb(conn, *args), writes=True, about=f"thread {thread_id!r}"
+    )
+
+
+class SqliteStorage:
+    """`_core.storage.Storage` as transactions."""
+
+    async def load(self, thread_id: str, ns: str, id: str | None) -> Loaded | None:
+        return await _read(reading.load, thread_id, thread_id, ns, id)
+
+    async def page(
+        self, selection: Selection, after: Cursor | None, size: int, accept: Accept
+    ) -> Page:
+        return await _read(reading.page, selection.thread_id, selection, after, size, accept)
+
+    async def chain(
+        self, thread_id: str, ns: str, id: str | None, channels: Sequence[str]
+    ) -> Chain | None:
+        return await _read(reading.chain, thread_id, thread_id, ns, id, channels)
+
+    async def put(self, draft: CheckpointDraft) -> Stored:
+        return await _write(writing.put, draft.thread_id, draft)
+
+    async def put_writes(self, draft: WritesDraft) -> Stored:
+        return await _write(writing.put_writes, draft.thread_id, draft)
+
+    async def edit(self, thread_id: str, decide: Callable[[Listing], Edit]) -> bool:
+        return await _write(removing.edit, thread_id, thread_id, decide)
+
+    async def drop(self, thread_id: str) -> bool:
+        return await _write(removing.drop, thread_id, thread_id)
+
+    async def copy(self, source: str, target: str) -> bool:
+        return await _write(writing.copy, source, source, target)
+
+    async def threads_of(self, runs: Sequence[str]) -> list[str]:
+        return await _read(reading.threads_of, None, runs)
+
+    async def forget_runs(self, runs: Sequence[str]) -> None:
+        act = partial(removing.forget_runs, runs=runs)
+        await Transaction(act, writes=True, about="runs")

@@ -1,0 +1,179 @@
+"""What a `RunnableConfig` says: which thread, namespace and checkpoint, and who asked for it.
+
+Everything a caller can get wrong about an address is found here, as `ConfigurationError`, before
+anything is read or written.
+
+*Who asked.* Two runs that load the same checkpoint and both go on from it would lose one another's
+work. So a put by a run is refused if its parent is no longer the head, unless the caller had asked
+for that very checkpoint: then it is a fork, and meant. LangGraph hands the loaded `checkpoint_id`
+back as the parent of the first put, so the saver hands it out as `AskedFor` when it was asked for:
+a string like any other that remembers this one fact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from langchain_core.runnables import RunnableConfig
+
+from langgraph_durable._core.engine import Place
+from langgraph_durable._core.records import Guard, Selection
+from langgraph_durable.errors import ConfigurationError
+
+LONGEST = 1024
+"""Bytes of UTF-8 that a thread id, checkpoint id or task id may have."""
+LONGEST_NAMESPACE = 64 * 1024
+"""Namespaces grow with the depth of sub-graphs."""
+RUN_LOOP = "__pregel_runtime"
+"""LangGraph puts this into `configurable` for a run's own puts, and for nobody else's."""
+
+
+class AskedFor(str):
+    """A checkpoint id that the caller named, in contrast to one found as the latest."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        return str, (str(self),)
+
+
+def check_text(what: str, value: object, *, most: int = LONGEST, empty: bool = False) -> str:
+    """`value` if it is text of a sensible length."""
+    if not isinstance(value, str):
+        raise ConfigurationError(f"{what} is a string, not {_shown(value)}")
+    if not value and not empty:
+        raise ConfigurationError(f"{what} is empty")
+    if len(value) > most // 4 and len(value.encode("utf-8", "surrogatepass")) > most:
+        raise ConfigurationError(
+            f"{what} is longer than {most:,} bytes of UTF-8 ({_shown(value)}): use a shorter one"
+        )
+    return value
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:50]}... ({len(text):,} characters)"
+
+
+def thread(value: object) -> str:
+    """A thread id: text, or an int as LangGraph's own savers take it."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(int(value))
+    return str(check_text("thread_id", value))
+
+
+def _configurable(config: object) -> Mapping[str, Any]:
+    found = config.get("configurable") if isinstance(config, Mapping) else None
+    if not isinstance(found, Mapping):
+        raise ConfigurationError(
+            'a config looks like {"configurable": {"thread_id": "..."}}, not ' + _shown(config)
+        )
+    return found
+
+
+def _namespace(configurable: Mapping[str, Any]) -> str | None:
+    ns = configurable.get("checkpoint_ns")
+    if ns is None:
+        return None
+    return str(check_text("checkpoint_ns", ns, most=LONGEST_NAMESPACE, empty=True))
+
+
+def _id(configurable: Mapping[str, Any]) -> str | None:
+    id = configurable.get("checkpoint_id")
+    return str(check_text("checkpoint_id", id, empty=True)) or None if id is not None else None
+
+
+def place_in(config: RunnableConfig) -> Place:
+    """Thread, namespace and checkpoint of a config; without an id, the latest is meant."""
+    configurable = _configurable(config)
+    if configurable.get("thread_id") is None:
+        raise ConfigurationError(
+            'the config has no thread_id: pass {"configurable": {"thread_id": "..."}}'
+        )
+    return Place(
+        thread(configurable["thread_id"]), _namespace(configurable) or "", _id(configurable)
+    )
+
+
+def checkpoint_id(checkpoint: Mapping[str, Any]) -> str:
+    """The id of a checkpoint that is to be stored."""
+    if not isinstance(checkpoint, Mapping) or "id" not in checkpoint:
+        raise ConfigurationError(f"a checkpoint is a dict with an id, not {_shown(checkpoint)}")
+    return str(check_text("the checkpoint's id", checkpoint["id"]))
+
+
+def run_in(config: RunnableConfig) -> str | None:
+    """The run that makes a call, if the config names it."""
+    for source in (config.get("metadata"), config.get("configurable")):
+        run = source.get("run_id") if isinstance(source, Mapping) else None
+        if isinstance(run, (str, UUID)):
+            return str(run)
+    return None
+
+
+def plain_parents(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Metadata whose parents' ids are plain strings again."""
+    parents = metadata.get("parents")
+    if not parents or not isinstance(parents, dict):
+        return metadata
+    plain = {ns: str(id) if isinstance(id, str) else id for ns, id in parents.items()}
+    return {**metadata, "parents": plain}
+
+
+def guard_for(config: RunnableConfig, *, strict: bool) -> Guard:
+    """What the store must check for a put under this config; see the top of the file."""
+    configurable = config["configurable"]
+    asked = isinstance(configurable.get("checkpoint_id"), AskedFor)
+    in_root = not configurable.get("checkpoint_ns")
+    by_run = RUN_LOOP in configurable
+    return Guard(sole=strict and in_root and by_run and not asked, lead=asked)
+
+
+def config_for(thread_id: str, ns: str, id: str) -> RunnableConfig:
+    """The config that names a checkpoint."""
+    return {"configurable": {"thread_id": thread_id, "checkpoint_ns": ns, "checkpoint_id": id}}
+
+
+def selection(config: RunnableConfig | None, before: RunnableConfig | None) -> Selection:
+    """What `list` is asked for."""
+    thread_id = ns = id = older_than = None
+    if config is not None:
+        configurable = _configurable(config)
+        if configurable.get("thread_id") is not None:
+            thread_id = thread(configurable["thread_id"])
+        ns, id = _namespace(configurable), _id(configurable)
+    if before is not None:
+        if not isinstance(before, Mapping):
+            raise ConfigurationError(f"before is a config, not {_shown(before)}")
+        older_than = _id(before.get("configurable") or {})
+    return Selection(thread_id, ns, id, older_than)
+
+
+def checked_filter(filter: object) -> Mapping[str, Any] | None:
+    if filter is None:
+        return None
+    if not isinstance(filter, Mapping) or not all(isinstance(key, str) for key in filter):
+        raise ConfigurationError(f"filter is a dict of metadata keys, not {_shown(filter)}")
+    return filter
+
+
+def checked_limit(limit: object) -> int | None:
+    if limit is None:
+        return None
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
+        raise ConfigurationError(f"limit is a number from 0 up, not {_shown(limit)}")
+    return limit
+
+
+def several(what: str, values: Iterable[Any]) -> Sequence[str]:
+    """A list of ids; a lone string is a mistake that would be read as one id per character."""
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise TypeError(f"{what} is a list of ids, not {_shown(values)}: pass [{_shown(values)}]")
+    return [
+        str(value)
+        if isinstance(value, (int, UUID)) and not isinstance(value, bool)
+        else str(check_text(f"each of {what}", value))
+        for value in values
+    ]

@@ -1,0 +1,417 @@
+"""LangGraph's contract in both colours over one engine. Backends say where the bytes go.
+
+Each operation is one coroutine (`_get_tuple`, `_put`, ...); its sync method lets the backend
+`finish` it, its async method lets the backend `run` it. A config is taken apart by `addresses`
+before anything is read or written, so what is wrong with a call is said at once.
+"""
+
+from __future__ import annotations
+
+import builtins
+import secrets
+from collections.abc import AsyncIterator, Collection, Coroutine, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal, Protocol, Self, TypeVar, cast
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    BaseCheckpointSaver,
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    DeltaChannelHistory,
+)
+from langgraph.checkpoint.serde.base import SerializerProtocol, maybe_add_typed_methods
+
+from langgraph_durable import addresses
+from langgraph_durable._core.engine import Engine, Restored
+from langgraph_durable._core.memory import Memory
+from langgraph_durable._core.metadata import checkpoint_metadata
+from langgraph_durable._core.records import Cursor, Selection
+from langgraph_durable._core.serde import ExactSerializer
+from langgraph_durable._core.storage import Storage
+from langgraph_durable.errors import ConfigurationError
+
+T = TypeVar("T")
+
+PAGE = 64
+"""Checkpoints read at once by `list`; the first page is smaller, for those who want one or two."""
+FIRST_PAGE = 8
+
+
+class Backend(Protocol):
+    """Runs coroutines over a storage: to the end at once, or for an event loop."""
+
+    def finish(self, work: Coroutine[Any, Any, T]) -> T: ...
+    async def run(self, work: Coroutine[Any, Any, T], *, writes: bool) -> T: ...
+    def open(self) -> None: ...
+    def close(self) -> None: ...
+    async def aclose(self) -> None: ...
+
+
+class DurableSaver(BaseCheckpointSaver[str]):
+    """Everything that `SqliteSaver` and its like have in common."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        storage: Storage,
+        *,
+        serde: SerializerProtocol | None,
+        types: Literal["safe", "any"] | Collection[str | type],
+        metadata_keys: Collection[str] | None,
+        on_conflict: Literal["raise", "allow"],
+        cache_bytes: int,
+    ) -> None:
+        own = ExactSerializer(types)
+        super().__init__(serde=maybe_add_typed_methods(serde) if serde is not None else own)
+        if on_conflict not in ("raise", "allow"):
+            raise ConfigurationError(f'on_conflict is "raise" or "allow", not {on_conflict!r}')
+        if isinstance(cache_bytes, bool) or not isinstance(cache_bytes, int) or cache_bytes < 0:
+            raise ConfigurationError(f"cache_bytes is a number of bytes, not {cache_bytes!r}")
+        self._backend = backend
+        self._engine = Engine(storage, Memory(cache_bytes), own)
+        self._metadata_keys = _checked_keys(metadata_keys)
+        self._on_conflict = on_conflict
+        self._warned: set[str] = set()
+
+    # ---- opening and closing -----------------------------------------------------------------
+
+    @classmethod
+    def from_conn_string(cls, conn_string: str, **options: Any) -> Self:
+        """The same as the class itself, for code written for LangGraph's own savers.
+
+        >>> with SqliteSaver.from_conn_string("agent.db") as saver: ...   # doctest: +SKIP
+        """
+        return cls(conn_string, **options)  # type: ignore[arg-type,call-arg]
+
+    def setup(self) -> _Done:
+        """Open the store now. Never needed: the first use does it. May be awaited."""
+        self._backend.open()
+        return _Done()
+
+    def close(self) -> None:
+        """Let go of the store. Using the saver afterwards raises `StorageError`."""
+        self._backend.close()
+
+    async def aclose(self) -> None:
+        """`close`, off the event loop."""
+        await self._backend.aclose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    # ---- reading -----------------------------------------------------------------------------
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """The checkpoint that `config` names, or the latest one; None if there is none."""
+        return self._backend.finish(self._get_tuple(config))
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """`get_tuple`, off the event loop."""
+        return await self._backend.run(self._get_tuple(config), writes=False)
+
+    async def _get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        place = addresses.place_in(config)
+        restored = await self._engine.get(self.serde, place)
+        if restored is None:
+            return None
+        asked = place.id is not None
+        return _checkpoint_tuple(restored, asked)
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        """Checkpoints, newest first, read by pages: nothing is held while your code runs.
+
+        Args:
+            config: the thread, maybe a namespace and a checkpoint; None for all threads.
+            filter: metadata keys and the values they must have.
+            before: only checkpoints older than the one this config names.
+            limit: how many at most.
+        """
+        pages = _Pages(self, config, filter, before, limit)
+
+        def walk() -> Iterator[CheckpointTuple]:
+            while not pages.ended:
+                yield from self._backend.finish(pages.next())
+
+        return walk()
+
+    def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        """`list`, off the event loop."""
+        pages = _Pages(self, config, filter, before, limit)
+
+        async def walk() -> AsyncIterator[CheckpointTuple]:
+            while not pages.ended:
+                for found in await self._backend.run(pages.next(), writes=False):
+                    yield found
+
+        return walk()
+
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """What the ancestors of a checkpoint contributed to its DeltaChannels."""
+        return self._backend.finish(self._delta_history(config, channels))
+
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """`get_delta_channel_history`, off the event loop."""
+        return await self._backend.run(self._delta_history(config, channels), writes=False)
+
+    async def _delta_history(
+        self, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        place = addresses.place_in(config)
+        if not channels:
+            return {}
+        found = await self._engine.delta_history(self.serde, place, channels)
+        return cast("Mapping[str, DeltaChannelHistory]", found)
+
+    # ---- writing -----------------------------------------------------------------------------
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Store a checkpoint as a child of the one `config` names; return its own config.
+
+        Raises:
+            ConcurrentUpdate: another run has moved the thread on since this one loaded it.
+            SerializationError: a value cannot be stored; names the channel and the path in it.
+        """
+        return self._backend.finish(self._put(config, checkpoint, metadata, new_versions))
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """`put`, off the event loop."""
+        work = self._put(config, checkpoint, metadata, new_versions)
+        return await self._backend.run(work, writes=True)
+
+    async def _put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        place = addresses.place_in(config)
+        id = addresses.checkpoint_id(checkpoint)
+        merged = checkpoint_metadata(
+            addresses.plain_parents(metadata),
+            config.get("metadata"),
+            config.get("configurable"),
+            only=self._metadata_keys,
+            warned=self._warned,
+        )
+        guard = addresses.guard_for(config, strict=self._on_conflict == "raise")
+        await self._engine.put(self.serde, place, checkpoint, merged, new_versions, guard)
+        return addresses.config_for(place.thread_id, place.ns, id)
+
+    def put_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """Store what a task has written, before its step ends. Once per task and index."""
+        self._backend.finish(self._put_writes(config, writes, task_id, task_path))
+
+    async def aput_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """`put_writes`, off the event loop."""
+        work = self._put_writes(config, writes, task_id, task_path)
+        await self._backend.run(work, writes=True)
+
+    async def _put_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str,
+    ) -> None:
+        place = addresses.place_in(config)
+        if place.id is None:
+            raise ConfigurationError("put_writes needs the checkpoint_id that the writes are for")
+        addresses.check_text("task_id", task_id)
+        addresses.check_text("task_path", task_path, empty=True)
+        if writes:
+            run = addresses.run_in(config)
+            await self._engine.put_writes(self.serde, place, writes, task_id, task_path, run)
+
+    # ---- removing and copying ----------------------------------------------------------------
+
+    def delete_thread(self, thread_id: str) -> None:
+        """Remove a thread and everything of it."""
+        self._backend.finish(self._delete_thread(thread_id))
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        """`delete_thread`, off the event loop."""
+        await self._backend.run(self._delete_thread(thread_id), writes=True)
+
+    async def _delete_thread(self, thread_id: str) -> None:
+        await self._engine.delete_thread(addresses.thread(thread_id))
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Take back what these runs stored: their checkpoints, and their writes on others'."""
+        self._backend.finish(self._delete_for_runs(run_ids))
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """`delete_for_runs`, off the event loop."""
+        await self._backend.run(self._delete_for_runs(run_ids), writes=True)
+
+    async def _delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        await self._engine.delete_for_runs(addresses.several("run_ids", run_ids))
+
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Copy a thread, with its writes, under a new id. The target must not exist."""
+        self._backend.finish(self._copy_thread(source_thread_id, target_thread_id))
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """`copy_thread`, off the event loop."""
+        work = self._copy_thread(source_thread_id, target_thread_id)
+        await self._backend.run(work, writes=True)
+
+    async def _copy_thread(self, source: str, target: str) -> None:
+        await self._engine.copy_thread(addresses.thread(source), addresses.thread(target))
+
+    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Shorten threads: "keep_latest" leaves the newest checkpoint of each namespace, "delete"
+        (or LangGraph Server's "delete_all") nothing. What the kept ones need stays readable.
+        """
+        self._backend.finish(self._prune(thread_ids, strategy))
+
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """`prune`, off the event loop."""
+        await self._backend.run(self._prune(thread_ids, strategy), writes=True)
+
+    async def _prune(self, thread_ids: Sequence[str], strategy: str) -> None:
+        acts = {
+            "keep_latest": self._engine.keep_latest,
+            "delete": self._engine.delete_thread,
+            "delete_all": self._engine.delete_thread,
+        }
+        act = acts.get(strategy) if isinstance(strategy, str) else None
+        if act is None:
+            raise ConfigurationError(
+                f'strategy is "keep_latest", "delete" or "delete_all", not {strategy!r}'
+            )
+        for thread_id in addresses.several("thread_ids", thread_ids):
+            await act(addresses.thread(thread_id))
+
+    # ---- the rest ----------------------------------------------------------------------------
+
+    def get_next_version(self, current: str | None, channel: None) -> str:
+        """A version above `current` that no fork of the same step gets too."""
+        if current is None:
+            count = 0
+        else:
+            count = int(current.partition(".")[0]) if isinstance(current, str) else int(current)
+        return f"{count + 1:032}.{secrets.randbits(53):016}"
+
+
+class _Done:
+    """What `setup` returns, so that `await saver.setup()` works as with the stock async saver."""
+
+    def __await__(self) -> Iterator[None]:
+        return iter(())
+
+
+class _Pages:
+    """A `list` in progress: what is asked for, and how far it got."""
+
+    def __init__(
+        self,
+        saver: DurableSaver,
+        config: RunnableConfig | None,
+        filter: Mapping[str, Any] | None,
+        before: RunnableConfig | None,
+        limit: int | None,
+    ) -> None:
+        self._saver = saver
+        self._selection: Selection = addresses.selection(config, before)
+        self._filter = addresses.checked_filter(filter)
+        self._left = addresses.checked_limit(limit)
+        self._cursor: Cursor | None = None
+        self._size = FIRST_PAGE
+        self.ended = self._left == 0
+
+    async def next(self) -> builtins.list[CheckpointTuple]:
+        size = self._size if self._left is None else min(self._size, self._left)
+        self._size = PAGE
+        found, self._cursor = await self._saver._engine.page(
+            self._saver.serde, self._selection, self._filter, self._cursor, size
+        )
+        if self._left is not None:
+            self._left -= len(found)
+        self.ended = self._cursor is None or self._left == 0
+        return [_checkpoint_tuple(restored, asked=True) for restored in found]
+
+
+def _checkpoint_tuple(restored: Restored, asked: bool) -> CheckpointTuple:
+    thread_id, ns, id = restored.place
+    assert id is not None
+    parent = restored.parent
+    return CheckpointTuple(
+        addresses.config_for(thread_id, ns, addresses.AskedFor(id) if asked else id),
+        cast("Checkpoint", restored.checkpoint),
+        cast("CheckpointMetadata", restored.metadata),
+        None if parent is None else addresses.config_for(thread_id, ns, parent),
+        restored.writes,
+    )
+
+
+def _checked_keys(keys: Collection[str] | None) -> frozenset[str] | None:
+    if keys is None:
+        return None
+    if isinstance(keys, str) or not all(isinstance(key, str) for key in keys):
+        raise ConfigurationError(f"metadata_keys is a list of names, not {keys!r}")
+    return frozenset(keys)
