@@ -6,7 +6,7 @@ checkpoint, the channel, the cause and the next step; the driver's own error is 
     DurableError
      +-- ConfigurationError    (ValueError)  the call is wrong: mend the argument it names
      +-- SerializationError    (TypeError)   a value cannot be stored exactly: change the value
-     +-- UnsafeTypeError       (TypeError)   stored data names a type that may not be built: allow it
+     +-- UnsafeTypeError       (TypeError)   stored data names a type that is not allowed: allow it
      +-- ConcurrentUpdate                    another run moved the thread on: load it and try again
      +-- CorruptionError                     stored bytes are not what was written: restore a backup
      +-- StorageError                        the store did not take or give the data

@@ -84,7 +84,7 @@ class DurableSaver(BaseCheckpointSaver[str]):
 
         >>> with SqliteSaver.from_conn_string("agent.db") as saver: ...   # doctest: +SKIP
         """
-        return cls(conn_string, **options)  # type: ignore[arg-type,call-arg]
+        return cls(conn_string, **options)  # type: ignore[arg-type]
 
     def setup(self) -> _Done:
         """Open the store now. Never needed: the first use does it. May be awaited."""

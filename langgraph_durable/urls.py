@@ -39,7 +39,9 @@ def open_saver(url: str, **options: Any) -> DurableSaver:
         raise ConfigurationError(f"open_saver takes a URL, not {url!r}")
     parts = urllib.parse.urlsplit(url)
     if parts.scheme != "sqlite":
-        raise ConfigurationError(f"{url!r}: the scheme {parts.scheme!r} is not known; use sqlite:///")
+        raise ConfigurationError(
+            f"{url!r}: the scheme {parts.scheme!r} is not known; use sqlite:///"
+        )
     if parts.netloc or not parts.path.startswith("/") or parts.fragment:
         raise ConfigurationError(
             f"{url!r}: write sqlite:///relative.db, sqlite:////absolute.db or sqlite:///:memory:"

@@ -415,7 +415,9 @@ def test_value_comes_back_equal_and_of_equal_type(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [v for each in VALUES.values() if type(each) in (list, tuple) for v in each], ids=repr
+    "value",
+    [v for each in VALUES.values() if type(each) in (list, tuple) for v in each],
+    ids=lambda value: type(value).__name__,
 )
 def test_each_listed_value_comes_back_at_the_top_level(value: Any) -> None:
     assert same(value, roundtrip(value))

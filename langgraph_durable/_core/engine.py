@@ -410,9 +410,7 @@ class Engine:
         return counters if isinstance(counters, dict) else ()
 
     @staticmethod
-    def _log(
-        verb: str, place: Place, metadata: Mapping[str, Any], size: int, began: float
-    ) -> None:
+    def _log(verb: str, place: Place, metadata: Mapping[str, Any], size: int, began: float) -> None:
         logger.debug(
             "%s thread=%s ns=%s checkpoint=%s step=%s bytes=%d ms=%.2f",
             verb,

@@ -81,12 +81,8 @@ class Header:
             for capsule, _ in self.capsules.values()
         ]
         spelled = [key if type(key) is str else key[1] for key in table]  # type: ignore[index]
-        return seal.pack(
-            ormsgpack.packb(
-                [FORMAT, spelled, values, bare, seen, self.rest, self.metadata]
-                + [self.linked, capsules]
-            )
-        )
+        first = FORMAT, spelled, values, bare, seen
+        return seal.pack(ormsgpack.packb([*first, self.rest, self.metadata, self.linked, capsules]))
 
 
 def read_header(row: CheckpointRow) -> Header:
@@ -109,8 +105,7 @@ def read_header(row: CheckpointRow) -> Header:
             versions=versions,
             seen={
                 seal.unname(node): {
-                    seal.unname(ch): table[v]
-                    for ch, v in zip(flat[::2], flat[1::2], strict=True)
+                    seal.unname(ch): table[v] for ch, v in zip(flat[::2], flat[1::2], strict=True)
                 }
                 for node, flat in seen
             },

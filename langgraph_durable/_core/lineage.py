@@ -236,9 +236,9 @@ class _Thread:
         header = read_row(self.thread_id, row)
         header.linked = False
         header.capsules = {**header.capsules, **self._capsules(row, header)}
-        return replace(
-            row, parent=None, refs=pack_refs(header.refs()), body=header.body()
-        ).sealed(self.thread_id)
+        return replace(row, parent=None, refs=pack_refs(header.refs()), body=header.body()).sealed(
+            self.thread_id
+        )
 
     def _capsules(self, row: CheckpointRow, header: Header) -> Mapping[str, tuple[Capsule, Ref]]:
         missing = [

@@ -131,10 +131,8 @@ class WriteRow:
     body: bytes
 
     def place(self, thread_id: str) -> bytes:
-        return seal.names(
-            ("w", thread_id, self.ns, self.id, self.task_id, self.idx, self.count)
-            + (self.path, self.run, self.refs)
-        )
+        place = "w", thread_id, self.ns, self.id, self.task_id, self.idx, self.count
+        return seal.names((*place, self.path, self.run, self.refs))
 
     def _with(self, body: bytes) -> WriteRow:
         return WriteRow(

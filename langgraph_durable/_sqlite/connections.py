@@ -2,18 +2,22 @@
 
 All three answer the same three calls, from any thread: `read` and `write` run a function of a
 connection and return what it returns, `close` lets go. `write` is never called by two threads at
-once (`database` sees to that); `read` may be, also during a `write`.
+once (`database` sees to that); `read` may be, also during a `write`. Around a fork, `pause` keeps
+SQLite still (a lock of its own that is held at that moment would be held for ever in the child);
+then the parent calls `resume` and the child `abandon`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import sqlite3
 import threading
+import time
 import urllib.parse
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from langgraph_durable._sqlite import schema
@@ -27,6 +31,8 @@ Act = Callable[[sqlite3.Connection], T]
 
 READERS = 8
 """Idle reading connections kept open; more are opened when as many reads run at once."""
+PAUSE = 5.0
+"""Seconds that a fork waits at most for SQLite to be still."""
 
 
 class Connections(Protocol):
@@ -35,6 +41,8 @@ class Connections(Protocol):
     def read(self, act: Act[T]) -> T: ...
     def write(self, act: Act[T]) -> T: ...
     def close(self) -> None: ...
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
     def abandon(self) -> None:
         """In a forked child: forget everything, close nothing."""
 
@@ -58,6 +66,34 @@ def _moment(conn: sqlite3.Connection) -> Iterator[None]:
             conn.execute("ROLLBACK")
 
 
+class Gate:
+    """Lets any number of readers through until it is shut; shutting waits for them, for a while."""
+
+    def __init__(self) -> None:
+        self._passage = threading.Lock()
+        self._inside: set[int] = set()
+        self._ticket = itertools.count()
+
+    @contextlib.contextmanager
+    def through(self) -> Iterator[None]:
+        me = next(self._ticket)
+        with self._passage:
+            self._inside.add(me)
+        try:
+            yield
+        finally:
+            self._inside.discard(me)
+
+    def shut(self) -> None:
+        self._passage.acquire()
+        end = time.monotonic() + PAUSE
+        while self._inside and time.monotonic() < end:
+            time.sleep(0.0005)
+
+    def open(self) -> None:
+        self._passage.release()
+
+
 class FileConnections:
     """A file of our own: one connection to write, as many to read as are in use at once."""
 
@@ -69,8 +105,13 @@ class FileConnections:
         self._writer: sqlite3.Connection | None = None
         self._readers: list[sqlite3.Connection] = []
         self._closed = False
+        self._gate = Gate()
 
     def read(self, act: Act[T]) -> T:
+        with self._gate.through():
+            return self._read(act)
+
+    def _read(self, act: Act[T]) -> T:
         self._prepared()
         try:
             conn = self._readers.pop()
@@ -94,9 +135,12 @@ class FileConnections:
             return self._writer
         with self._opening:
             if self._writer is None:
+                had_log = os.path.exists(f"{self.name}-wal")
                 conn = self._connect()
                 try:
                     schema.create(conn, self._settings.busy_timeout)
+                    if not had_log and not self._uri:
+                        schema.check_length(conn, self.name)
                 except BaseException:
                     conn.close()
                     raise
@@ -124,11 +168,17 @@ class FileConnections:
         if self._writer is not None:
             self._writer.close()
 
+    def pause(self) -> None:
+        self._gate.shut()
+
+    def resume(self) -> None:
+        self._gate.open()
+
     def abandon(self) -> None:
         # Closing an inherited connection could disturb the parent's locks, so it is kept for ever.
         _abandoned.extend(self._readers)
         _abandoned.append(self._writer)
-        self._opening = threading.Lock()
+        self._opening, self._gate = threading.Lock(), Gate()
         self._writer, self._readers = None, []
 
 
@@ -146,6 +196,7 @@ class OneConnection:
         self._ready = False
         self._lock = threading.Lock()
         self._orphan = False
+        self._paused = False
 
     def read(self, act: Act[T]) -> T:
         return self._alone(lambda conn: _read_on(conn, act))
@@ -169,6 +220,13 @@ class OneConnection:
         if self._own:
             with self._lock:
                 self._conn.close()
+
+    def pause(self) -> None:
+        self._paused = self._lock.acquire(timeout=PAUSE)
+
+    def resume(self) -> None:
+        if self._paused:
+            self._lock.release()
 
     def abandon(self) -> None:
         _abandoned.append(self._conn)
@@ -235,8 +293,8 @@ class AioConnection:
         async def hop() -> T:
             if not self._conn._thread.ident:  # made by `aiosqlite.connect`, not awaited so far
                 await self._conn
-            done: T = await self._conn._execute(alone)
-            return done
+            execute: Callable[[Callable[[], T]], Awaitable[T]] = self._conn._execute
+            return await execute(alone)
 
         try:
             asyncio.get_running_loop()
@@ -245,8 +303,8 @@ class AioConnection:
         # A sync call on a running loop: another thread waits in its place.
         return _on_another_thread(lambda: self._run(hop))
 
-    def _run(self, hop: Callable[[], Any]) -> Any:
-        runner = getattr(self._runners, "runner", None)
+    def _run(self, hop: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        runner: asyncio.Runner | None = getattr(self._runners, "runner", None)
         if runner is None:
             runner = self._runners.runner = asyncio.Runner()
         try:
@@ -258,6 +316,12 @@ class AioConnection:
 
     def close(self) -> None:
         """The connection is the user's to close."""
+
+    def pause(self) -> None:
+        """Its thread is not ours to stop."""
+
+    def resume(self) -> None:
+        """Nothing was paused."""
 
     def abandon(self) -> None:
         self._conn, self.name = None, f"{self.name} (before the fork)"  # type: ignore[assignment]
@@ -308,7 +372,9 @@ def _names_memory(path: str) -> bool:
     if not path.startswith("file:"):
         return False
     parts = urllib.parse.urlsplit(path)
-    return parts.path == ":memory:" or "memory" in urllib.parse.parse_qs(parts.query).get("mode", [])
+    return parts.path == ":memory:" or "memory" in urllib.parse.parse_qs(parts.query).get(
+        "mode", []
+    )
 
 
 def _absolute(path: str) -> str:
@@ -324,7 +390,6 @@ def _absolute(path: str) -> str:
 
 def _check_given(conn: sqlite3.Connection) -> None:
     """LangGraph saves from threads of its own, so a connection bound to one thread is no use."""
-
 
     try:
         _on_another_thread(lambda: conn.execute("SELECT 1").close())

@@ -22,10 +22,10 @@ import sqlite3
 import threading
 import weakref
 from collections import deque
-from collections.abc import Coroutine, Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, TypeVar, cast
 
-from langgraph_durable._sqlite.connections import Connections
+from langgraph_durable._sqlite.connections import PAUSE, Connections
 from langgraph_durable._sqlite.failures import explained
 from langgraph_durable._sqlite.schema import begin, rollback
 from langgraph_durable._sqlite.storage import Transaction
@@ -57,6 +57,7 @@ class Database:
         self.connections = connections
         self._patience = busy_timeout
         self._closed = False
+        self._paused = False
         self._workers = _Workers()
         self._queue: deque[Ticket] = deque()
         self._turn = threading.Lock()
@@ -68,16 +69,17 @@ class Database:
     def finish(self, work: Work[T]) -> T:
         """Run a coroutine to its end in this thread."""
         self._check_open(work)
-        step, sent = work.send, None
+        step: Callable[[Any], Any] = work.send
+        sent: Any = None
         try:
             while True:
-                wanted: Transaction[Any] = step(sent)  # type: ignore[arg-type]
+                wanted: Transaction[Any] = step(sent)
                 try:
                     step, sent = work.send, self._perform(wanted)
                 except BaseException as error:
-                    step, sent = work.throw, error  # type: ignore[assignment]
+                    step, sent = work.throw, error
         except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
+            return cast("T", end.value)
 
     async def run(self, work: Work[T], *, writes: bool) -> T:
         """Run a coroutine to its end in a worker; cancelling leaves what it does whole."""
@@ -143,10 +145,9 @@ class Database:
                     raise
         for ticket in tickets:
             if isinstance(ticket.error, sqlite3.Error):
-                about = ticket.transaction.about
-                error = explained(ticket.error, self.connections.name, about)
-                error.__cause__ = ticket.error
-                ticket.error = error
+                ours = explained(ticket.error, self.connections.name, ticket.transaction.about)
+                ours.__cause__ = ticket.error
+                ticket.error = ours
 
     def _commit_queue(self, conn: sqlite3.Connection) -> None:
         begin(conn, self._patience)
@@ -205,16 +206,24 @@ class Database:
         if not self._closed:
             await self.run(close(), writes=True)
 
-    def after_fork(self) -> None:
+    def before_fork(self) -> None:
+        """Let the transactions under way end, and none begin."""
+        self._paused = self._turn.acquire(timeout=PAUSE)
+        self.connections.pause()
+
+    def after_fork_in_parent(self) -> None:
+        self.connections.resume()
+        if self._paused:
+            self._turn.release()
+
+    def after_fork_in_child(self) -> None:
         """In a child process: nothing of the parent's may be used, waited for or closed."""
         self._release.detach()
         self.connections.abandon()
         self._workers = _Workers()
         self._queue = deque()
         self._turn = threading.Lock()
-        self._release = weakref.finalize(
-            self, _let_go, self.connections, self._workers, self._turn
-        )
+        self._release = weakref.finalize(self, _let_go, self.connections, self._workers, self._turn)
 
 
 class _Job:
@@ -363,10 +372,28 @@ def _let_go(connections: Connections, workers: _Workers, turn: threading.Lock) -
 _databases: weakref.WeakSet[Database] = weakref.WeakSet()
 
 
-def _after_fork() -> None:
-    for database in list(_databases):
-        database.after_fork()
+_paused: list[Database] = []
+
+
+def _before_fork() -> None:
+    _paused[:] = sorted(_databases, key=id)
+    for database in _paused:
+        database.before_fork()
+
+
+def _after_fork_in_parent() -> None:
+    while _paused:
+        _paused.pop().after_fork_in_parent()
+
+
+def _after_fork_in_child() -> None:
+    while _paused:
+        _paused.pop().after_fork_in_child()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=_after_fork_in_parent,
+        after_in_child=_after_fork_in_child,
+    )

@@ -32,8 +32,7 @@ _MEANING: dict[int, tuple[type[DurableError], str]] = {
     sqlite3.SQLITE_NOTADB: (NotAStore, "the file is not a SQLite database; give another path"),
     sqlite3.SQLITE_CORRUPT: (
         CorruptionError,
-        "the database file is damaged; restore it from a backup, or save what can be read with "
-        "the sqlite3 shell's .recover",
+        "the database file is damaged; restore a backup, or use the sqlite3 shell's .recover",
     ),
     sqlite3.SQLITE_CANTOPEN: (StorageError, "the file cannot be opened"),
     sqlite3.SQLITE_IOERR: (StorageError, "the disk reported an error"),

@@ -93,7 +93,8 @@ def items(conn: Connection, tid: int, wanted: Iterable[Ref]) -> Items:
     found: Items = {}
     for log, stretches in by_log.items():
         if log in numbers:
-            found[log] = here = {}
+            here: dict[int, bytes] = {}
+            found[log] = here
             start = numbers[log] << BITS
             for first, last in _merged(stretches):
                 rows = conn.execute(

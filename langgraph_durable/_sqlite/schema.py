@@ -8,6 +8,7 @@ tally counts the rows of writes that a checkpoint has, so that one that goes mis
 
 from __future__ import annotations
 
+import os
 import random
 import sqlite3
 import time
@@ -93,7 +94,6 @@ CREATE TABLE lgd_runs (
 """
 
 
-
 def configure(conn: sqlite3.Connection, synchronous: str, busy_timeout: float) -> None:
     """Settings that belong to a connection, not to the file."""
     conn.execute(f"PRAGMA busy_timeout = {int(busy_timeout * 1000)}")
@@ -121,6 +121,16 @@ def create(conn: sqlite3.Connection, patience: float) -> None:
         raise NotAStore(
             f"the store has format {version}, and this version of langgraph_durable reads format "
             f"{FORMAT}: upgrade the package (nothing was changed)"
+        )
+
+
+def check_length(conn: sqlite3.Connection, path: str) -> None:
+    """Refuse a file that ends inside a page; SQLite itself notices only when it reads there."""
+    page = conn.execute("PRAGMA page_size").fetchone()[0]
+    if os.path.getsize(path) % page:
+        raise NotAStore(
+            f"{path}: the file ends in the middle of a page, so something has cut it off: restore "
+            "it from a backup"
         )
 
 

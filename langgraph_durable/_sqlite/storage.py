@@ -8,8 +8,7 @@ the coroutine (`database.Database`), which begins, calls, commits and sends the 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Concatenate, Generic, ParamSpec, TypeVar
 
 from langgraph_durable._core.lineage import Chain
 from langgraph_durable._core.records import (
@@ -41,51 +40,55 @@ class Transaction(Generic[T]):
         return (yield self)
 
 
-def _read(verb: Callable[..., T], thread_id: str | None, *args: Any) -> Transaction[T]:
+P = ParamSpec("P")
+Verb = Callable[Concatenate[Connection, P], T]
+
+
+async def _ask(
+    verb: Verb[P, T], writes: bool, thread_id: str | None, *args: P.args, **more: P.kwargs
+) -> T:
     about = "all threads" if thread_id is None else f"thread {thread_id!r}"
-    return Transaction(lambda conn: verb(conn, *args), writes=False, about=about)
 
+    def act(conn: Connection) -> T:
+        return verb(conn, *args, **more)
 
-def _write(verb: Callable[..., T], thread_id: str, *args: Any) -> Transaction[T]:
-    return Transaction(
-        lambda conn: verb(conn, *args), writes=True, about=f"thread {thread_id!r}"
-    )
+    result: T = await Transaction(act, writes=writes, about=about)
+    return result
 
 
 class SqliteStorage:
     """`_core.storage.Storage` as transactions."""
 
     async def load(self, thread_id: str, ns: str, id: str | None) -> Loaded | None:
-        return await _read(reading.load, thread_id, thread_id, ns, id)
+        return await _ask(reading.load, False, thread_id, thread_id, ns, id)
 
     async def page(
         self, selection: Selection, after: Cursor | None, size: int, accept: Accept
     ) -> Page:
-        return await _read(reading.page, selection.thread_id, selection, after, size, accept)
+        return await _ask(reading.page, False, selection.thread_id, selection, after, size, accept)
 
     async def chain(
         self, thread_id: str, ns: str, id: str | None, channels: Sequence[str]
     ) -> Chain | None:
-        return await _read(reading.chain, thread_id, thread_id, ns, id, channels)
+        return await _ask(reading.chain, False, thread_id, thread_id, ns, id, channels)
 
     async def put(self, draft: CheckpointDraft) -> Stored:
-        return await _write(writing.put, draft.thread_id, draft)
+        return await _ask(writing.put, True, draft.thread_id, draft)
 
     async def put_writes(self, draft: WritesDraft) -> Stored:
-        return await _write(writing.put_writes, draft.thread_id, draft)
+        return await _ask(writing.put_writes, True, draft.thread_id, draft)
 
     async def edit(self, thread_id: str, decide: Callable[[Listing], Edit]) -> bool:
-        return await _write(removing.edit, thread_id, thread_id, decide)
+        return await _ask(removing.edit, True, thread_id, thread_id, decide)
 
     async def drop(self, thread_id: str) -> bool:
-        return await _write(removing.drop, thread_id, thread_id)
+        return await _ask(removing.drop, True, thread_id, thread_id)
 
     async def copy(self, source: str, target: str) -> bool:
-        return await _write(writing.copy, source, source, target)
+        return await _ask(writing.copy, True, source, source, target)
 
     async def threads_of(self, runs: Sequence[str]) -> list[str]:
-        return await _read(reading.threads_of, None, runs)
+        return await _ask(reading.threads_of, False, None, runs)
 
     async def forget_runs(self, runs: Sequence[str]) -> None:
-        act = partial(removing.forget_runs, runs=runs)
-        await Transaction(act, writes=True, about="runs")
+        await _ask(removing.forget_runs, True, None, runs)

@@ -1,7 +1,7 @@
-"""What every hazard test shares: the size of the run, its seed, and a server of fresh processes.
+"""What every hazard test shares: its seed, and a server of fresh processes.
 
-`--long` runs the big versions. `--stock` runs the same hazards on the stock saver, to see what
-they do to a store without our guards; failures are then the expected outcome.
+`--stock` runs the same hazards on the stock saver, to see what they do to a store without our
+guards; failures are then the expected outcome.
 """
 
 from __future__ import annotations
@@ -12,19 +12,6 @@ from collections.abc import Iterator
 
 import pytest
 import victim
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    group = parser.getgroup("hazards")
-    group.addoption("--long", action="store_true", help="run the big versions of the hazard tests")
-    group.addoption("--stock", action="store_true", help="run the hazards on the stock saver")
-    group.addoption("--seed", type=int, default=None, help="repeat a run of the hazard tests")
-
-
-@pytest.fixture(scope="session")
-def long(request: pytest.FixtureRequest) -> bool:
-    """True when the big versions were asked for."""
-    return bool(request.config.getoption("--long", default=False))
 
 
 @pytest.fixture(scope="session")

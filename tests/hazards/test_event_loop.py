@@ -101,6 +101,7 @@ def test_no_async_run_of_a_graph_touches_the_disk_on_the_thread_of_the_loop(
     async def run() -> tuple[list[str], Any]:
         saver: Any = victim.open_store(kind, path)
         graph = victim.builder().compile(checkpointer=saver)
+        await graph.ainvoke(victim.turn_input(1), thread("first"))  # LangChain imports lazily
         with disk_calls() as calls:
             for turn in (1, 2):
                 await graph.ainvoke(victim.turn_input(turn), thread("graph"), durability="sync")
