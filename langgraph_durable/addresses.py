@@ -19,24 +19,15 @@ from uuid import UUID
 from langchain_core.runnables import RunnableConfig
 
 from langgraph_durable._core.engine import Place
-from langgraph_durable._core.records import Guard, Selection
+from langgraph_durable._core.records import AskedFor, Guard, Selection
 from langgraph_durable.errors import ConfigurationError
 
 LONGEST = 1024
 """Bytes of UTF-8 that a thread id, checkpoint id or task id may have."""
-LONGEST_NAMESPACE = 64 * 1024
-"""Namespaces grow with the depth of sub-graphs."""
+LONGEST_PATH = 64 * 1024
+"""Namespaces and task paths grow with the depth of sub-graphs."""
 RUN_LOOP = "__pregel_runtime"
 """LangGraph puts this into `configurable` for a run's own puts, and for nobody else's."""
-
-
-class AskedFor(str):
-    """A checkpoint id that the caller named, in contrast to one found as the latest."""
-
-    __slots__ = ()
-
-    def __reduce__(self) -> tuple[type[str], tuple[str]]:
-        return str, (str(self),)
 
 
 def check_text(what: str, value: object, *, most: int = LONGEST, empty: bool = False) -> str:
@@ -77,7 +68,7 @@ def _namespace(configurable: Mapping[str, Any]) -> str | None:
     ns = configurable.get("checkpoint_ns")
     if ns is None:
         return None
-    return str(check_text("checkpoint_ns", ns, most=LONGEST_NAMESPACE, empty=True))
+    return str(check_text("checkpoint_ns", ns, most=LONGEST_PATH, empty=True))
 
 
 def _id(configurable: Mapping[str, Any]) -> str | None:
@@ -88,20 +79,41 @@ def _id(configurable: Mapping[str, Any]) -> str | None:
 def place_in(config: RunnableConfig) -> Place:
     """Thread, namespace and checkpoint of a config; without an id, the latest is meant."""
     configurable = _configurable(config)
+    return Place(_thread(configurable), _namespace(configurable) or "", _id(configurable))
+
+
+def _thread(configurable: Mapping[str, Any]) -> str:
     if configurable.get("thread_id") is None:
         raise ConfigurationError(
             'the config has no thread_id: pass {"configurable": {"thread_id": "..."}}'
         )
-    return Place(
-        thread(configurable["thread_id"]), _namespace(configurable) or "", _id(configurable)
-    )
+    return thread(configurable["thread_id"])
 
 
-def checkpoint_id(checkpoint: Mapping[str, Any]) -> str:
-    """The id of a checkpoint that is to be stored."""
+def check_checkpoint(checkpoint: object, metadata: object, new_versions: object) -> str:
+    """The id of a checkpoint that is to be stored, if everything about it has the right shape."""
     if not isinstance(checkpoint, Mapping) or "id" not in checkpoint:
         raise ConfigurationError(f"a checkpoint is a dict with an id, not {_shown(checkpoint)}")
+    for part in ("channel_values", "channel_versions"):
+        _check_channels(f"the checkpoint's {part}", checkpoint.get(part))
+    _check_channels("new_versions", new_versions)
+    if not isinstance(metadata, Mapping):
+        raise ConfigurationError(f"metadata is a dict, not {_shown(metadata)}")
     return str(check_text("the checkpoint's id", checkpoint["id"]))
+
+
+def _check_channels(what: str, value: object) -> None:
+    if not isinstance(value, Mapping) or not all(isinstance(channel, str) for channel in value):
+        raise ConfigurationError(f"{what} is a dict by channel name, not {_shown(value)}")
+
+
+def check_writes(writes: object) -> None:
+    """Pairs of channel and value are writes; anything else is a mistake."""
+    if not isinstance(writes, Sequence) or isinstance(writes, (str, bytes)):
+        raise ConfigurationError(f"writes is a list of (channel, value), not {_shown(writes)}")
+    for write in writes:
+        if not (isinstance(write, (tuple, list)) and len(write) == 2 and type(write[0]) is str):
+            raise ConfigurationError(f"a write is a (channel, value), not {_shown(write)}")
 
 
 def run_in(config: RunnableConfig) -> str | None:
@@ -111,15 +123,6 @@ def run_in(config: RunnableConfig) -> str | None:
         if isinstance(run, (str, UUID)):
             return str(run)
     return None
-
-
-def plain_parents(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Metadata whose parents' ids are plain strings again."""
-    parents = metadata.get("parents")
-    if not parents or not isinstance(parents, dict):
-        return metadata
-    plain = {ns: str(id) if isinstance(id, str) else id for ns, id in parents.items()}
-    return {**metadata, "parents": plain}
 
 
 def guard_for(config: RunnableConfig, *, strict: bool) -> Guard:
@@ -141,8 +144,7 @@ def selection(config: RunnableConfig | None, before: RunnableConfig | None) -> S
     thread_id = ns = id = older_than = None
     if config is not None:
         configurable = _configurable(config)
-        if configurable.get("thread_id") is not None:
-            thread_id = thread(configurable["thread_id"])
+        thread_id = _thread(configurable)
         ns, id = _namespace(configurable), _id(configurable)
     if before is not None:
         if not isinstance(before, Mapping):

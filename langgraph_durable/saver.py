@@ -28,7 +28,7 @@ from langgraph_durable import addresses
 from langgraph_durable._core.engine import Engine, Restored
 from langgraph_durable._core.memory import Memory
 from langgraph_durable._core.metadata import checkpoint_metadata
-from langgraph_durable._core.records import Cursor, Selection
+from langgraph_durable._core.records import AskedFor, Cursor, Selection
 from langgraph_durable._core.serde import ExactSerializer
 from langgraph_durable._core.storage import Storage
 from langgraph_durable.errors import ConfigurationError
@@ -238,9 +238,9 @@ class DurableSaver(BaseCheckpointSaver[str]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         place = addresses.place_in(config)
-        id = addresses.checkpoint_id(checkpoint)
+        id = addresses.check_checkpoint(checkpoint, metadata, new_versions)
         merged = checkpoint_metadata(
-            addresses.plain_parents(metadata),
+            metadata,
             config.get("metadata"),
             config.get("configurable"),
             only=self._metadata_keys,
@@ -282,7 +282,8 @@ class DurableSaver(BaseCheckpointSaver[str]):
         if place.id is None:
             raise ConfigurationError("put_writes needs the checkpoint_id that the writes are for")
         addresses.check_text("task_id", task_id)
-        addresses.check_text("task_path", task_path, empty=True)
+        addresses.check_text("task_path", task_path, most=addresses.LONGEST_PATH, empty=True)
+        addresses.check_writes(writes)
         if writes:
             run = addresses.run_in(config)
             await self._engine.put_writes(self.serde, place, writes, task_id, task_path, run)
@@ -401,7 +402,7 @@ def _checkpoint_tuple(restored: Restored, asked: bool) -> CheckpointTuple:
     assert id is not None
     parent = restored.parent
     return CheckpointTuple(
-        addresses.config_for(thread_id, ns, addresses.AskedFor(id) if asked else id),
+        addresses.config_for(thread_id, ns, AskedFor(id) if asked else id),
         cast("Checkpoint", restored.checkpoint),
         cast("CheckpointMetadata", restored.metadata),
         None if parent is None else addresses.config_for(thread_id, ns, parent),

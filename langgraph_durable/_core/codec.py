@@ -15,16 +15,17 @@ So a list that grows by one message stores one item, whoever else holds the othe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import ormsgpack
 import xxhash
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import ERROR, _DeltaSnapshot
 
 from langgraph_durable._core import seal
 from langgraph_durable._core.memory import SEED
-from langgraph_durable._core.records import Items, Ref, Runs, joined, numbers
+from langgraph_durable._core.records import Items, Ref, Runs, joined, order_of
 from langgraph_durable._core.serde import ExactSerializer
 from langgraph_durable.errors import DurableError, SerializationError
 
@@ -38,6 +39,8 @@ WHOLE_DICT = 512
 GROUP = 64
 """Neighbouring scalars share an item, so that a vector of floats is not a thousand rows."""
 SHORT = 48
+FEWEST = 64
+"""Numbers (two make a run) that a ref spells itself before it grows a spine."""
 
 _TAGS = ("x1", "null", "bytes", "bytearray", "msgpack")
 _CODES = {tag: bytes([code]) for code, tag in enumerate(_TAGS)}
@@ -69,10 +72,9 @@ class Encoder:
         self._dump: Dump = serde.dumps_typed
         self._exact = isinstance(serde, ExactSerializer)
         self._known = known
-        self.items: dict[str, list[bytes]] = {}
-        """New payloads by log, in the order of their provisional numbers ~0, ~1, ..."""
-        self.digests: dict[str, dict[bytes, int]] = {}
-        """Digest to provisional number of the same."""
+        self.items: dict[str, dict[bytes, bytes]] = {}
+        """New payloads by log and digest, in the order of their provisional numbers ~0, ~1, ..."""
+        self._provisional: dict[str, dict[bytes, int]] = {}
         self.shared = False
         """Something refers to an item that was already there."""
 
@@ -85,7 +87,30 @@ class Encoder:
             # LangGraph's readers expect the text of an error, as the stock serialiser gives it.
             value = repr(value)
         order, form = self._split(channel, value)
-        return Ref(channel, joined(order)), [form] if wrapped else form
+        ref = Ref(channel, joined(order))
+        if len(ref.runs) > 2 * FEWEST:
+            ref = self._with_spine(ref)
+        return ref, [form] if wrapped else form
+
+    def _with_spine(self, ref: Ref) -> Ref:
+        """Leave the front of the runs to spine items.
+
+        They end where the numbers say so, not after a fixed count, so that an edit or a sliding
+        window changes one of them and not all that follow.
+        """
+        runs = ref.runs
+        chunks: list[bytes] = []
+        begin = 0
+        for at in range(0, len(runs), 2):
+            if runs[at] < 0:  # has no number yet
+                break
+            length = at + 2 - begin
+            ends = runs[at] * 0x9E3779B1 % 32 == 0
+            if (length >= FEWEST and ends) or length >= 8 * FEWEST:
+                chunk = ormsgpack.packb(runs[begin : at + 2])
+                chunks.append(seal.SPINE_MARK + chunk)
+                begin = at + 2
+        return ref._replace(runs=runs[begin:], spine=joined(self._numbers(ref.log, chunks)))
 
     def _split(self, channel: str, value: Any) -> tuple[list[int], Form]:
         kind = type(value)
@@ -109,8 +134,8 @@ class Encoder:
     def _numbers(self, channel: str, raws: Sequence[bytes] | Iterator[bytes]) -> list[int]:
         """Where the items are, appending those that are nowhere yet."""
         known = self._known.get(channel, _NOTHING).get
-        fresh = self.digests.setdefault(channel, {})
-        payloads = self.items.setdefault(channel, [])
+        fresh = self._provisional.setdefault(channel, {})
+        payloads = self.items.setdefault(channel, {})
         digest = xxhash.xxh3_128_digest
         order: list[int] = []
         for raw in raws:
@@ -120,7 +145,7 @@ class Encoder:
                 n = fresh.get(mark)
                 if n is None:
                     n = fresh[mark] = ~len(payloads)
-                    payloads.append(seal.pack(raw))
+                    payloads[mark] = seal.pack(raw)
             else:
                 self.shared = True
             order.append(n)
@@ -185,6 +210,8 @@ class Decoder:
             return self._value(ref, form)
         except seal.Damaged as error:
             raise seal.damaged(where, error) from error
+        except (IndexError, UnicodeDecodeError) as error:
+            raise seal.damaged(where, seal.Damaged(f"an item is malformed: {error}")) from error
         except DurableError as error:
             error.args = (f"{where}: {error}", *error.args[1:])
             raise
@@ -194,22 +221,35 @@ class Decoder:
             return self._one(form)
         if isinstance(form, list):
             return _DeltaSnapshot(self._value(ref, form[0]))
-        raws = self.raws(ref.log, ref.runs)
+        raws = self.raws(ref)
         if form == LIST:
             return self._many(raws)
         if form == DICT:
-            return dict(zip(self._one(raws[0]), self._many(raws[1:]), strict=True))
+            keys, values = self._one(raws[0]), self._many(raws[1:])
+            if type(keys) is not list or len(keys) != len(values):
+                raise seal.Damaged("a dict's keys and values do not match")
+            return dict(zip(keys, values, strict=True))
         if form == ITEM:
             return self._one(raws[0])
         raise seal.Damaged(f"unknown form {form!r}")
 
-    def raws(self, log: str, runs: Runs) -> list[bytes]:
+    def raws(self, ref: Ref) -> list[bytes]:
         """Verified, unpacked items in order."""
+        return self._unpacked(ref.log, order_of(ref, self.spine))
+
+    def spine(self, log: str, number: int) -> Runs:
+        """The runs in a spine item."""
+        raw = self._unpacked(log, (number,))[0]
+        if raw[:1] != seal.SPINE_MARK:
+            raise seal.Damaged(f"item {number} of log {log!r} is not what it should be")
+        return tuple(ormsgpack.unpackb(raw[1:]))
+
+    def _unpacked(self, log: str, order: Iterable[int]) -> list[bytes]:
         stored = self._items.get(log, {})
         done = self._raws.setdefault(log, {})
         seed = seal.log_seed(self._thread_id, log)
         out = []
-        for n in numbers(runs):
+        for n in order:
             raw = done.get(n)
             if raw is None:
                 blob = stored.get(n)
@@ -219,12 +259,12 @@ class Decoder:
             out.append(raw)
         return out
 
-    def check(self, where: str, log: str, runs: Runs) -> None:
+    def check(self, where: str, ref: Ref) -> None:
         """Verify items without building anything from them."""
         try:
-            self.raws(log, runs)
+            self.raws(ref)
         except seal.Damaged as error:
-            raise seal.damaged(f"{where}, channel {log!r}", error) from error
+            raise seal.damaged(f"{where}, channel {ref.log!r}", error) from error
 
     def digests(self, log: str) -> dict[bytes, int]:
         """Digest to number of every item of `log` unpacked so far."""
@@ -243,7 +283,10 @@ class Decoder:
             if code == 0:
                 append(load(("x1", raw[1:])))
             elif code & _GROUPED:
-                out.extend(self._one(raw))
+                group = self._one(raw)
+                if type(group) is not list:
+                    raise seal.Damaged("a group is not a list")
+                out.extend(group)
             else:
                 append(self._one(raw))
         return out
@@ -252,7 +295,8 @@ class Decoder:
         code = raw[0] & ~_GROUPED
         if code == _NAMED:
             end = 2 + raw[1]
-            return self._load((raw[2:end].decode("utf-8", "surrogatepass"), raw[end:]))
+            tag = raw[2:end].decode("utf-8", "surrogatepass")
+            return self._load((tag, raw[end:]))
         if code >= len(_TAGS):
             raise seal.Damaged(f"unknown item tag {code}")
         return self._load((_TAGS[code], raw[1:]))

@@ -22,23 +22,19 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph_durable._core import lineage
 from langgraph_durable._core.codec import Decoder, Encoder
-from langgraph_durable._core.header import Header, split_checkpoint
-from langgraph_durable._core.memory import Entries, Entry, Memory, Part
+from langgraph_durable._core.header import Header, Version, split_checkpoint
+from langgraph_durable._core.memory import Entry, Memory, Part, Pledge, Record
 from langgraph_durable._core.records import (
     CheckpointDraft,
     CheckpointRow,
     Cursor,
-    Draft,
     Edit,
     Guard,
     Listing,
     Loaded,
-    Ref,
     Selection,
-    Stored,
     Write,
     WritesDraft,
-    placed,
 )
 from langgraph_durable._core.serde import ExactSerializer
 from langgraph_durable._core.storage import Stale, Storage
@@ -46,6 +42,8 @@ from langgraph_durable.errors import CorruptionError, SerializationError, Storag
 
 logger = logging.getLogger("langgraph_durable")
 
+PAGE = 256
+"""Checkpoints looked through at once where one must be searched for."""
 TRIES = 20
 """Stale drafts are made anew this often: each time somebody else removed something in between."""
 
@@ -101,9 +99,7 @@ class Engine:
         if loaded.orphan:
             lineage.miss_parent(where, header, row)
         values = {
-            channel: decoder.value(
-                f"{where}, channel {channel!r}", Ref(channel, entry.runs), entry.form
-            )
+            channel: decoder.value(f"{where}, channel {channel!r}", entry.ref, entry.form)
             for channel, entry in header.entries.items()
         }
         writes = [
@@ -138,7 +134,7 @@ class Engine:
             loaded.thread_id,
             loaded.epoch,
             [(log, decoder.digests(log)) for log in decoder.logs],
-            (loaded.row.ns, loaded.row.id, header.entries),
+            (loaded.row.ns, loaded.row.id, Record(header.versions.copy(), header.entries)),
         )
 
     async def page(
@@ -206,7 +202,7 @@ class Engine:
         """Store a checkpoint whose parent is `place.id`."""
         began = time.perf_counter()
         for _ in range(TRIES):
-            draft, encoder, entries = await self._draft_checkpoint(
+            draft = await self._draft_checkpoint(
                 serde, place, checkpoint, metadata, new_versions, guard
             )
             try:
@@ -214,7 +210,6 @@ class Engine:
             except Stale:
                 self.memory.forget(place.thread_id)
                 continue
-            self._learn(draft, encoder, stored, (draft.ns, draft.id, entries), draft.run)
             if logger.isEnabledFor(logging.DEBUG):
                 saved = Place(place.thread_id, place.ns, draft.id)
                 self._log("saved", saved, metadata, stored.bytes, began)
@@ -229,23 +224,29 @@ class Engine:
         metadata: Mapping[str, Any],
         new_versions: Collection[str],
         guard: Guard,
-    ) -> tuple[CheckpointDraft, Encoder, Entries]:
+    ) -> CheckpointDraft:
         thread_id, ns, parent = place
-        part, inherited, linked = await self._base(serde, place)
+        part, base, linked = await self._base(serde, place)
         encoder = Encoder(serde, part.logs if part else {})
         values, versions = checkpoint["channel_values"], checkpoint["channel_versions"]
         entries: dict[str, Entry] = {}
+        elsewhere: dict[str, Version] = {}
         kept = False
         for channel in {**values, **versions}:
             version = versions.get(channel)
             if channel not in new_versions and version is not None:
-                old = inherited.get(channel)
+                old = base.entries.get(channel)
                 if old is not None and old.version == version:
                     entries[channel], kept = old, True
                     continue
             if channel in values:
                 ref, form = encoder.value(channel, values[channel])
-                entries[channel] = Entry(version, form, ref.runs)
+                entries[channel] = Entry(version, form, ref)
+            elif channel not in new_versions and base.versions.get(channel) != version:
+                elsewhere[channel] = version
+        if part and elsewhere:
+            found = await self._stored_elsewhere(place, elsewhere)
+            entries, kept = entries | found, kept or bool(found)
         header = Header(
             entries=entries,
             versions=dict(versions),
@@ -256,10 +257,12 @@ class Engine:
         )
         run = metadata.get("run_id")
         run = str(run) if run is not None else None
-        draft = CheckpointDraft(
+        record = ns, checkpoint["id"], Record(header.versions, entries)
+        return CheckpointDraft(
             thread_id=thread_id,
             epoch=part.epoch if part and (kept or linked or encoder.shared) else None,
             items=encoder.items,
+            memory=Pledge(self.memory, thread_id, part, encoder.items, record, run),
             ns=ns,
             id=checkpoint["id"],
             parent=parent,
@@ -269,12 +272,11 @@ class Engine:
             guard=guard,
             announce_run=_is_news(part, run),
         )
-        return draft, encoder, entries
 
     async def _base(
         self, serde: SerializerProtocol, place: Place
-    ) -> tuple[Part | None, Entries, bool]:
-        """What is known of the thread, the parent's entries, and whether the parent is stored.
+    ) -> tuple[Part | None, Record, bool]:
+        """What is known of the thread, its parent, and whether the parent is stored.
 
         In a run the parent was loaded or put by this saver, so it is remembered; a cold writer
         loads it once, which also tells it which items are there. Without a parent, the newest
@@ -288,12 +290,38 @@ class Engine:
                 return part, known, parent is not None
         loaded = await self.storage.load(thread_id, ns, parent)
         if loaded is None:
-            return part, {}, False
+            return part, Record({}, {}), False
         header = lineage.read_row(thread_id, loaded.row)
         decoder = Decoder(serde, thread_id, loaded.items)
-        for channel, entry in header.entries.items():
-            decoder.check(f"thread {thread_id!r}, checkpoint {loaded.row.id}", channel, entry.runs)
-        return self._remember(loaded, header, decoder), header.entries, parent is not None
+        for entry in header.entries.values():
+            decoder.check(f"thread {thread_id!r}, checkpoint {loaded.row.id}", entry.ref)
+        record = Record(header.versions, header.entries)
+        return self._remember(loaded, header, decoder), record, parent is not None
+
+    async def _stored_elsewhere(
+        self, place: Place, wanted: Mapping[str, Version]
+    ) -> dict[str, Entry]:
+        """Values stored under these versions by checkpoints other than the parent.
+
+        LangGraph always hands such values over, so this is for those who call `put` themselves.
+        """
+        found: dict[str, Entry] = {}
+
+        def look(thread_id: str, row: CheckpointRow) -> bool:
+            entries = lineage.read_row(thread_id, row).entries
+            for channel, version in wanted.items():
+                entry = entries.get(channel)
+                if entry is not None and entry.version == version:
+                    found.setdefault(channel, entry)
+            return False
+
+        selection, cursor = Selection(place.thread_id, place.ns), None
+        while len(found) < len(wanted):
+            page = await self.storage.page(selection, cursor, PAGE, look)
+            cursor = page.cursor
+            if cursor is None:
+                break
+        return found
 
     async def put_writes(
         self,
@@ -321,6 +349,7 @@ class Engine:
                 thread_id=thread_id,
                 epoch=part.epoch if part and encoder.shared else None,
                 items=encoder.items,
+                memory=Pledge(self.memory, thread_id, part, encoder.items, None, run),
                 ns=place.ns,
                 id=place.id or "",
                 task_id=task_id,
@@ -335,36 +364,10 @@ class Engine:
             except Stale:
                 self.memory.forget(thread_id)
                 continue
-            self._learn(draft, encoder, stored, None, run)
             if logger.isEnabledFor(logging.DEBUG):
                 self._log("saved writes of", place, {}, stored.bytes, began)
             return
         raise _unsettled(place)
-
-    def _learn(
-        self,
-        draft: Draft,
-        encoder: Encoder,
-        stored: Stored,
-        record: tuple[str, str, Entries] | None,
-        run: str | None,
-    ) -> None:
-        if not self.memory.limit:
-            return
-        bases = stored.bases
-        if record is not None:
-            ns, id, entries = record
-            final = {
-                channel: entry._replace(runs=placed(entry.runs, bases.get(channel, 0)))
-                for channel, entry in entries.items()
-            }
-            record = ns, id, final
-        fresh = [
-            (log, {digest: bases[log] + ~n for digest, n in marks.items()})
-            for log, marks in encoder.digests.items()
-            if marks and log in bases
-        ]
-        self.memory.learn(draft.thread_id, stored.epoch, fresh, record, run)
 
     def _dump(self, what: str, value: Any) -> bytes:
         try:

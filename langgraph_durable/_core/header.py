@@ -50,7 +50,7 @@ class Header:
     capsules: dict[str, tuple[Capsule, Ref]] = field(default_factory=dict)
 
     def refs(self) -> Refs:
-        values = (Ref(name, entry.runs) for name, entry in self.entries.items())
+        values = (entry.ref for entry in self.entries.values())
         return (*values, *(ref for _, ref in self.capsules.values()))
 
     def body(self) -> bytes:
@@ -95,7 +95,7 @@ def read_header(row: CheckpointRow) -> Header:
         _, table, values, bare, seen, rest, metadata, linked, capsules = raw
         named = [ref for ref in refs if ref.kind == VALUE]
         entries = {
-            ref.log: Entry(None if v < 0 else table[v], form, ref.runs)
+            ref.log: Entry(None if v < 0 else table[v], form, ref)
             for ref, (v, form) in zip(named, values, strict=True)
         }
         versions = {ch: e.version for ch, e in entries.items() if e.version is not None}

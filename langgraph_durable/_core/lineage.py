@@ -29,6 +29,7 @@ from langgraph_durable._core.records import (
     WriteRow,
     joined,
     numbers,
+    order_of,
     pack_refs,
     unpack_refs,
 )
@@ -129,7 +130,7 @@ def _history_of(
             )
             entry = header.entries.get(channel)
             if entry is not None:
-                found["seed"] = decoder.value(where, Ref(channel, entry.runs), entry.form)
+                found["seed"] = decoder.value(where, entry.ref, entry.form)
                 break
         if channel in header.capsules:
             parts = _unfold(*header.capsules[channel])
@@ -181,23 +182,24 @@ def remove(
     thread = _Thread(listing, delta_channels)
     edit = Edit(drop=drop, drop_writes=[w for w in drop_writes if (w.ns, w.id) not in drop])
     gone = set(edit.drop_writes)
+    thinned = {(write.ns, write.id) for write in gone}
     kept_refs: list[Ref] = []
     for row in listing.rows:
         if (row.ns, row.id) in drop:
             continue
-        if row.parent is not None and (row.ns, row.parent) in drop:
-            row = thread.uprooted(row)
+        parent = row.ns, row.parent or ""
+        if parent in drop or parent in thinned:
+            row = thread.independent(row, orphan=parent in drop)
             edit.replace.append(row)
         kept_refs += unpack_refs(row.refs)
     for write in listing.writes:
         if (write.ns, write.id) not in drop and write not in gone:
             kept_refs += unpack_refs(write.refs)
     for ref in kept_refs:
-        edit.keep.setdefault(ref.log, set()).update(numbers(ref.runs))
+        keep = edit.keep.setdefault(ref.log, set())
+        keep.update(numbers(ref.spine), order_of(ref, listing.spines))
     edit.heads = {
-        ns: thread.next_head(ns, head, drop)
-        for ns, head in listing.heads.items()
-        if (ns, head) in drop
+        ns: thread.next_head(ns, drop) for ns, head in listing.heads.items() if (ns, head) in drop
     }
     return edit
 
@@ -209,6 +211,7 @@ class _Thread:
         self, listing: Listing, delta_channels: Callable[[bytes], Collection[str]]
     ) -> None:
         self.thread_id = listing.thread_id
+        self.spines = listing.spines
         self.rows = {(row.ns, row.id): row for row in listing.rows}
         self.writes: dict[tuple[str, str], list[WriteRow]] = {}
         for write in listing.writes:
@@ -224,21 +227,19 @@ class _Thread:
             yield parent
             parent = self.rows.get((row.ns, parent.parent or ""))
 
-    def next_head(self, ns: str, head: str, drop: set[tuple[str, str]]) -> str | None:
-        """The nearest surviving ancestor of a head that goes, else the newest that is left."""
-        for row in self.ancestors(self.rows[ns, head]) if (ns, head) in self.rows else ():
-            if (ns, row.id) not in drop:
-                return row.id
-        return max((i for (n, i) in self.rows if n == ns and (n, i) not in drop), default=None)
+    def next_head(self, ns: str, drop: set[tuple[str, str]]) -> str | None:
+        """The newest survivor that nobody continues: where the thread was without what goes."""
+        left = {i: row for (n, i), row in self.rows.items() if n == ns and (n, i) not in drop}
+        return max(left.keys() - {row.parent for row in left.values()} or left, default=None)
 
-    def uprooted(self, row: CheckpointRow) -> CheckpointRow:
-        """`row` without its parent, but with what its DeltaChannels need of its ancestors."""
+    def independent(self, row: CheckpointRow, *, orphan: bool) -> CheckpointRow:
+        """`row` with all that its DeltaChannels need of its ancestors, and maybe no parent."""
         header = read_row(self.thread_id, row)
-        header.linked = False
+        header.linked = header.linked and not orphan
         header.capsules = {**header.capsules, **self._capsules(row, header)}
-        return replace(row, parent=None, refs=pack_refs(header.refs()), body=header.body()).sealed(
-            self.thread_id
-        )
+        parent = None if orphan else row.parent
+        refs, body = pack_refs(header.refs()), header.body()
+        return replace(row, parent=parent, refs=refs, body=body).sealed(self.thread_id)
 
     def _capsules(self, row: CheckpointRow, header: Header) -> Mapping[str, tuple[Capsule, Ref]]:
         missing = [
@@ -272,7 +273,7 @@ class _Thread:
             blocks.append([(w.task_id, w.ref, w.form) for w in stored if w.ref.log == channel])
             entry = header.entries.get(channel)
             if entry is not None:
-                seed = Ref(channel, entry.runs), entry.form
+                seed = entry.ref, entry.form
                 break
             if channel in header.capsules:
                 first, *others = _unfold(*header.capsules[channel])
@@ -280,11 +281,11 @@ class _Thread:
                 blocks.append([part for part in others if part])
                 break
         writes = [write for block in reversed(blocks) for write in block]
-        order = list(numbers(seed[0].runs)) if seed else []
+        order = order_of(seed[0], self.spines) if seed else []
         seed_items = len(order)
         sized = []
         for task_id, ref, form in writes:
-            own = list(numbers(ref.runs))
+            own = order_of(ref, self.spines)
             order += own
             sized.append((task_id, form, len(own)))
         capsule = Capsule(seed[1] if seed else None, tuple(sized), seed_items)

@@ -19,7 +19,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from langgraph_durable._core.records import Runs
+from langgraph_durable._core.records import Finals, Ref, Stored, settled
 
 SEED = int.from_bytes(os.urandom(8), "little")
 
@@ -35,10 +35,17 @@ class Entry(NamedTuple):
 
     version: str | int | float | None
     form: object
-    runs: Runs
+    ref: Ref
 
 
 Entries = Mapping[str, Entry]
+
+
+class Record(NamedTuple):
+    """A checkpoint as it is remembered: the version of each channel, and which have a value."""
+
+    versions: Mapping[str, str | int | float]
+    entries: Entries
 
 
 class Part:
@@ -47,26 +54,28 @@ class Part:
     Readers look things up without a lock, so nothing in here is taken out again but `records`.
     """
 
-    __slots__ = ("epoch", "logs", "records", "runs", "size")
+    __slots__ = ("epoch", "logs", "records", "runs", "size", "void")
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.logs: dict[str, dict[bytes, int]] = {}
-        self.records: OrderedDict[tuple[str, str], Entries] = OrderedDict()
+        self.records: OrderedDict[tuple[str, str], Record] = OrderedDict()
         self.runs: set[str] = set()
         self.size = 0
+        self.void = False
+        """Something in here was undone: a draft made from this part must be made anew."""
 
-    def newest(self, ns: str) -> Entries | None:
-        """The entries of the checkpoint of `ns` that was remembered last."""
-        for (in_ns, _), entries in reversed(list(self.records.items())):
+    def newest(self, ns: str) -> Record | None:
+        """The checkpoint of `ns` that was remembered last."""
+        for (in_ns, _), record in reversed(list(self.records.items())):
             if in_ns == ns:
-                return entries
+                return record
         return None
 
     def add(
         self,
         items: Iterable[tuple[str, Mapping[bytes, int]]],
-        record: tuple[str, str, Entries] | None,
+        record: tuple[str, str, Record] | None,
         run: str | None,
     ) -> None:
         for log, numbers in items:
@@ -75,13 +84,13 @@ class Part:
             known.update(numbers)
             self.size += (len(known) - held) * DIGEST_BYTES
         if record is not None:
-            ns, id, entries = record
-            self.size += ENTRY_BYTES * (len(entries) - len(self.records.get((ns, id), ())))
-            self.records[ns, id] = entries
-            self.records.move_to_end((ns, id))
-            while len(self.records) > RECORDS:
-                _, old = self.records.popitem(last=False)
-                self.size -= ENTRY_BYTES * len(old)
+            ns, id, new = record
+            replaced = self.records.pop((ns, id), None)
+            self.records[ns, id] = new
+            old = self.records.popitem(last=False)[1] if len(self.records) > RECORDS else None
+            for gone in (replaced, old):
+                self.size -= ENTRY_BYTES * len(gone.versions) if gone else 0
+            self.size += ENTRY_BYTES * len(new.versions)
         if run is not None and run not in self.runs:
             self.runs.add(run)
             self.size += ENTRY_BYTES
@@ -108,18 +117,20 @@ class Memory:
     def part(self, thread_id: str) -> Part | None:
         return self._parts.get(thread_id)
 
-    def forget(self, thread_id: str) -> None:
+    def forget(self, thread_id: str, *, void: bool = False) -> None:
+        """Drop what is known of a thread; `void` if it may not have been true."""
         with self._lock:
             found = self._parts.pop(thread_id, None)
             if found:
                 self._size -= found.size
+                found.void = found.void or void
 
     def learn(
         self,
         thread_id: str,
         epoch: int,
         items: Iterable[tuple[str, Mapping[bytes, int]]] = (),
-        record: tuple[str, str, Entries] | None = None,
+        record: tuple[str, str, Record] | None = None,
         run: str | None = None,
     ) -> Part:
         """Add what is known to be stored in `epoch`; another epoch than remembered starts anew."""
@@ -140,6 +151,56 @@ class Memory:
     def after_fork(self) -> None:
         """In a child process: the lock may be held by a thread that does not exist here."""
         self._lock = threading.Lock()
+
+
+class Pledge:
+    """What a draft was made from, and what will be known once it is stored.
+
+    Stores speak to it (as `records.Recollection`) inside the transaction, one draft after another,
+    so that a draft sees what the one before it has stored, be it in the same commit. If the commit
+    fails, what was learned is void, and so is every draft that was made from it meanwhile.
+    """
+
+    __slots__ = ("_items", "_memory", "_part", "_record", "_run", "_thread_id")
+
+    def __init__(
+        self,
+        memory: Memory,
+        thread_id: str,
+        part: Part | None,
+        items: Mapping[str, Mapping[bytes, bytes]],
+        record: tuple[str, str, Record] | None,
+        run: str | None,
+    ) -> None:
+        self._memory, self._thread_id, self._part = memory, thread_id, part
+        self._items, self._record, self._run = items, record, run
+
+    def is_void(self) -> bool:
+        return self._part is not None and self._part.void
+
+    def known(self, epoch: int, log: str) -> Mapping[bytes, int]:
+        part = self._memory.part(self._thread_id)
+        return part.logs.get(log, {}) if part is not None and part.epoch == epoch else {}
+
+    def keep(self, stored: Stored) -> None:
+        if not self._memory.limit:
+            return
+        finals: Finals = stored.finals
+        record = self._record
+        if record is not None:
+            ns, id, (versions, entries) = record
+            entries = {
+                channel: entry._replace(ref=settled(entry.ref, finals))
+                for channel, entry in entries.items()
+            }
+            record = ns, id, Record(versions, entries)
+        items = [
+            (log, dict(zip(self._items[log], final, strict=True))) for log, final in finals.items()
+        ]
+        self._memory.learn(self._thread_id, stored.epoch, items, record, self._run)
+
+    def drop(self) -> None:
+        self._memory.forget(self._thread_id, void=True)
 
 
 _memories: weakref.WeakSet[Memory] = weakref.WeakSet()

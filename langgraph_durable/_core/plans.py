@@ -5,8 +5,10 @@ body, where `pack` turns any inner value into bytes; `serde.py` supplies it (a f
 up, a careful one that names what is wrong) and wraps the body. `rebuild(inner)` gets the unpacked
 body back. Objects are rebuilt with a builtin's `__new__` and by setting state: no `__init__`,
 validator or other code of the class runs, unless its fields have changed since it was stored.
+Whoever can write to the store can forge a record, so every part of a body must be the plain data
+that `encode` puts there: an endless network in place of a list would fill the memory.
 
-`plan_for(cls)` also is the verdict on what counts as data: a class without a plan of the kind a
+`PLANS[cls]` also is the verdict on what counts as data: a class without a plan of the kind a
 record claims is never built.
 """
 
@@ -20,7 +22,7 @@ import pathlib
 import re
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
 from fractions import Fraction
@@ -33,6 +35,7 @@ from ormsgpack import Fragment
 from pydantic import BaseModel
 from xxhash import xxh3_64_intdigest
 
+from langgraph_durable._core.records import AskedFor
 from langgraph_durable._core.types import (
     CORE_NUMBER,
     class_attribute,
@@ -52,6 +55,7 @@ UUID_, DECIMAL, FRACTION, PATH, PATTERN, ADDRESS, ARRAY, SCALAR = range(20, 28)
 SUBCLASS, EXCEPTION, ENUM, RECORD, NAMEDTUPLE, MODEL, MODEL_V1 = range(40, 47)
 
 _flags = type.__dict__["__flags__"].__get__
+_dictoffset = type.__dict__["__dictoffset__"].__get__
 _HEAP_TYPE = 1 << 9  # set on classes made by a class statement, not on those written in C
 _new, _set = object.__new__, object.__setattr__
 
@@ -63,6 +67,17 @@ class Unstorable(Exception):
         super().__init__(reason)
         self.reason = reason
         self.steps: Steps = []
+
+
+def _exactly(kind: type, part: Any) -> Any:
+    """Return a part of a record, which must be of this very type."""
+    if type(part) is not kind:
+        raise CorruptionError(f"a record does not hold a {kind.__name__} where one belongs")
+    return part
+
+
+def _ints(parts: list[Any]) -> Iterator[int]:
+    return (_exactly(int, part) for part in parts)
 
 
 class Plan:
@@ -90,7 +105,7 @@ class Plan:
 
 
 class Value(Plan):
-    """A builtin or standard library class: `take` it apart, `make` it again."""
+    """A builtin or standard library class: `take` it apart to a `body`, `make` it again."""
 
     def __init__(
         self,
@@ -99,10 +114,11 @@ class Value(Plan):
         take: Callable[[Any, Pack], Any],
         make: Callable[[type, Any], Any],
         label: Callable[[Any, Steps], None] | None = None,
+        body: type = list,
     ) -> None:
         self.code = code
         super().__init__(cls)
-        self.take, self.make = take, make
+        self.take, self.make, self.body = take, make, body
         if label is not None:
             self.label = label  # type: ignore[method-assign,assignment]
 
@@ -110,7 +126,7 @@ class Value(Plan):
         return pack(self.take(obj, pack))
 
     def rebuild(self, inner: Any) -> Any:
-        return self.make(self.cls, inner)
+        return self.make(self.cls, _exactly(self.body, inner))
 
 
 # --- labels: from a step inside the body to a step inside the object ---
@@ -233,7 +249,7 @@ def _make_zoneinfo(cls: type, key: str) -> ZoneInfo:
 
 def _make_uuid(cls: type, inner: list[Any]) -> Any:
     made: Any = UUID.__new__(cls)
-    UUID.__init__(made, bytes=inner[0], is_safe=SafeUUID(inner[1]))
+    UUID.__init__(made, bytes=_exactly(bytes, inner[0]), is_safe=SafeUUID(inner[1]))
     return made
 
 
@@ -249,7 +265,7 @@ _NAMED: dict[str, type] = {
 
 def _make_named(cls: type, inner: list[str]) -> Any:
     try:
-        return _NAMED[inner[0]](inner[1])
+        return _NAMED[inner[0]](_exactly(str, inner[1]))
     except NotImplementedError as error:  # a WindowsPath elsewhere, or the reverse
         raise SerializationError(f"a {inner[0]} cannot be built on this system") from error
 
@@ -258,19 +274,24 @@ def _make_array(cls: type, inner: list[Any]) -> Any:
     import numpy as np
 
     described, shape, order, data = inner
-    dtype = np.lib.format.descr_to_dtype(_tuples(described))
+    if type(described) is not str:
+        described = _tuples(_exactly(list, described))
+    dtype = np.lib.format.descr_to_dtype(described)
     if dtype.hasobject:
         raise CorruptionError("a stored array never holds objects")
     # A bytearray makes the array writable, as the stored one may have been.
-    return np.ndarray(tuple(shape), dtype, bytearray(data), order=order)
+    buffer = bytearray(_exactly(bytes, data))
+    return np.ndarray(tuple(_ints(_exactly(list, shape))), dtype, buffer, order=order)
 
 
 def _make_scalar(cls: type, inner: list[Any]) -> Any:
     import numpy as np
 
     if inner[0] in ("str", "bytes"):
-        return np.str_(inner[1]) if inner[0] == "str" else np.bytes_(inner[1])
-    return _make_array(cls, [inner[0], (), "C", inner[1]])[()]
+        if inner[0] == "str":
+            return np.str_(_exactly(str, inner[1]))
+        return np.bytes_(_exactly(bytes, inner[1]))
+    return _make_array(cls, [inner[0], [], "C", inner[1]])[()]
 
 
 def _tuples(described: Any) -> Any:
@@ -324,24 +345,30 @@ _VALUES: tuple[Value, ...] = (
         int,
         lambda o, pack: o.to_bytes(o.bit_length() // 8 + 1, "little", signed=True),
         lambda c, i: int.from_bytes(i, "little", signed=True),
+        body=bytes,
     ),
-    Value(
-        TEXT,
-        str,
-        lambda o, pack: o.encode("utf-8", "surrogatepass"),
-        lambda c, i: i.decode("utf-8", "surrogatepass"),
+    *(
+        Value(
+            TEXT,
+            text,
+            lambda o, pack: str.encode(o, "utf-8", "surrogatepass"),
+            lambda c, i: i.decode("utf-8", "surrogatepass"),
+            body=bytes,
+        )
+        for text in (str, AskedFor)
     ),
     Value(
         BYTEARRAY,
         bytearray,
         lambda o, pack: bytes(memoryview(o)),
         lambda c, i: _filled(c, bytearray, bytearray.extend, i),
+        body=bytes,
     ),
     Value(
         COMPLEX,
         complex,
         lambda o, pack: [complex.__complex__(o).real, complex.__complex__(o).imag],
-        lambda c, i: complex.__new__(c, *i),
+        lambda c, i: complex.__new__(c, *(_exactly(float, part) for part in i)),
     ),
     Value(SET, set, _sorted_parts, lambda c, i: _filled(c, set, set.update, i)),
     Value(FROZENSET, frozenset, _sorted_parts, lambda c, i: frozenset.__new__(c, i)),
@@ -373,14 +400,19 @@ _VALUES: tuple[Value, ...] = (
         lambda c, i: _filled(c, dict, dict.update, _pairs(i)),
         _pair,
     ),
-    Value(RANGE, range, lambda o, pack: [o.start, o.stop, o.step], lambda c, i: range(*i)),
+    Value(RANGE, range, lambda o, pack: [o.start, o.stop, o.step], lambda c, i: range(*_ints(i))),
     Value(
         DATETIME,
         datetime,
         _take_datetime,
         lambda c, i: datetime.__new__(c, *i[:8], fold=i[8]),
     ),
-    Value(DATE, date, lambda o, pack: [o.year, o.month, o.day], lambda c, i: date.__new__(c, *i)),
+    Value(
+        DATE,
+        date,
+        lambda o, pack: [o.year, o.month, o.day],
+        lambda c, i: date.__new__(c, *_ints(i)),
+    ),
     Value(
         TIME,
         time,
@@ -391,7 +423,7 @@ _VALUES: tuple[Value, ...] = (
         TIMEDELTA,
         timedelta,
         lambda o, pack: [o.days, o.seconds, o.microseconds],
-        lambda c, i: timedelta.__new__(c, *i),
+        lambda c, i: timedelta.__new__(c, *_ints(i)),
     ),
     Value(
         TIMEZONE,
@@ -399,14 +431,20 @@ _VALUES: tuple[Value, ...] = (
         lambda o, pack: list(o.__getinitargs__()),
         lambda c, i: timezone(*i),
     ),
-    Value(ZONEINFO, ZoneInfo, _take_zone_name, _make_zoneinfo),
+    Value(ZONEINFO, ZoneInfo, _take_zone_name, _make_zoneinfo, body=str),
     Value(UUID_, UUID, lambda o, pack: [o.bytes, o.is_safe.value], _make_uuid),
-    Value(DECIMAL, Decimal, lambda o, pack: Decimal.__str__(o), lambda c, i: Decimal.__new__(c, i)),
+    Value(
+        DECIMAL,
+        Decimal,
+        lambda o, pack: Decimal.__str__(o),
+        lambda c, i: Decimal.__new__(c, i),
+        body=str,
+    ),
     Value(
         FRACTION,
         Fraction,
         lambda o, pack: [o.numerator, o.denominator],
-        lambda c, i: Fraction.__new__(c, *i),
+        lambda c, i: Fraction.__new__(c, *_ints(i)),
     ),
     Value(
         PATTERN,
@@ -430,14 +468,21 @@ MAKERS: dict[int, Callable[[Any], Any]] = {v.code: v.rebuild for v in (*_VALUES,
 
 # What a subclass of a builtin is stored as. Exact ints, strings, lists ... are msgpack's own.
 _PLAIN_BASES: tuple[Value, ...] = (
-    Value(0, str, lambda o, pack: str.__str__(o), lambda c, i: str.__new__(c, i)),
-    Value(0, int, lambda o, pack: int.__int__(o), lambda c, i: int.__new__(c, i)),
-    Value(0, float, lambda o, pack: float.__float__(o), lambda c, i: float.__new__(c, i)),
+    Value(0, str, lambda o, pack: str.__str__(o), lambda c, i: str.__new__(c, i), body=str),
+    Value(0, int, lambda o, pack: int.__int__(o), lambda c, i: int.__new__(c, i), body=int),
+    Value(
+        0,
+        float,
+        lambda o, pack: float.__float__(o),
+        lambda c, i: float.__new__(c, i),
+        body=float,
+    ),
     Value(
         0,
         bytes,
         lambda o, pack: bytes.__getitem__(o, slice(None)),
         lambda c, i: bytes.__new__(c, i),
+        body=bytes,
     ),
     Value(0, list, _listed(list), lambda c, i: _filled(c, list, list.extend, i), _same_index),
 )
@@ -476,8 +521,8 @@ class State(Plan):
 
     def __init__(self, cls: type) -> None:
         super().__init__(cls)
-        self.ref = reference_to(cls)
-        self.has_dict = cls.__dictoffset__ != 0
+        self.ref = reference_to(cls, is_data)
+        self.has_dict = _dictoffset(cls) != 0
         self.slots: dict[str, Any] = {
             name: member
             for owner in reversed(lineage(cls))
@@ -507,6 +552,7 @@ class State(Plan):
 
     def restore(self, obj: Any, state: dict[str, Any]) -> Any:
         """Set attributes past any `__setattr__` or descriptor of the class."""
+        _exactly(dict, state)
         if not self.slots and self.has_dict:
             _set(obj, "__dict__", state)
             return obj
@@ -531,6 +577,7 @@ class State(Plan):
 
     def construct(self, stored: dict[str, Any], build: Callable[..., Any]) -> Any:
         """Build through the class's own constructor: its fields have changed since."""
+        _exactly(dict, stored)
         try:
             return build({name: stored[name] for name in self.fields if name in stored})
         except Exception as error:
@@ -554,7 +601,7 @@ class SubclassPlan(State):
 
     def rebuild(self, inner: Any) -> Any:
         _, content, state = inner
-        made = self.base.make(self.cls, content)
+        made = self.base.make(self.cls, _exactly(self.base.body, content))
         return self.restore(made, state) if state else made
 
     def label(self, obj: Any, steps: Steps) -> None:
@@ -592,7 +639,7 @@ class ExceptionPlan(State):
 
     def rebuild(self, inner: Any) -> Any:
         _, args, state = inner
-        made = self.base.__new__(self.cls, *args)
+        made = self.base.__new__(self.cls, *_exactly(list, args))
         self.base.__init__(made, *args)
         return self.restore(made, state) if state else made
 
@@ -663,7 +710,7 @@ class NamedTuplePlan(State):
         _, fingerprint, values, state = inner
         if fingerprint != self.fingerprint:
             return self.construct(values, lambda known: self.cls(**known))
-        if len(values) != len(self.fields):
+        if len(_exactly(dict, values)) != len(self.fields):
             raise CorruptionError(f"a stored {name_of(self.cls)} has {len(values)} fields")
         made: Any = tuple.__new__(self.cls, values.values())
         return self.restore(made, state) if state else made
@@ -674,6 +721,12 @@ _set_fields_set, _set_extra, _set_private = (
     BaseModel.__dict__[f"__pydantic_{slot}__"].__set__
     for slot in ("fields_set", "extra", "private")
 )
+
+
+def _default(private: Any) -> Any:
+    """What a new object would have there; pydantic 2.14 calls a factory only when asked to."""
+    factory = getattr(private, "default_factory", None)
+    return private.get_default() if factory is None else factory()
 
 
 class ModelPlan(State):
@@ -716,6 +769,8 @@ class ModelPlan(State):
             private = None
         else:
             _, fingerprint, fields_set, values, extra, private = inner
+            if extra is not None:
+                _exactly(dict, extra)
         if type(values) is not dict:
             raise CorruptionError(f"a stored {name_of(self.cls)} has no fields")
         if fingerprint != self.fingerprint:
@@ -724,7 +779,7 @@ class ModelPlan(State):
         _set(made, "__dict__", values)
         _set_fields_set(made, self._names(fields_set))
         _set_extra(made, extra)
-        _set_private(made, private and self._private(*private))
+        _set_private(made, None if private is None else self._private(*_exactly(list, private)))
         return made
 
     def _names(self, fields_set: Any) -> set[str]:
@@ -739,8 +794,9 @@ class ModelPlan(State):
 
     def _private(self, kept: dict[str, Any], left: list[str]) -> dict[str, Any]:
         """Give attributes that could not be stored the value that a new object would have."""
-        for name in left:
-            default = self.private[name].get_default() if name in self.private else ...
+        _exactly(dict, kept)
+        for name in _exactly(list, left):
+            default = _default(self.private[name]) if name in self.private else ...
             if default is not ... and type(default).__name__ != "PydanticUndefinedType":
                 kept[name] = default
         return kept
@@ -775,12 +831,14 @@ class ModelV1Plan(State):
         if fingerprint != self.fingerprint:
             return self.construct(values, lambda known: self.cls(**known))
         made: Any = _new(self.cls)
-        _set(made, "__dict__", values)
-        _set(made, "__fields_set__", set(names))
-        for name, value in kept.items():
-            _set(made, name, value)
-        for name in left:
-            _set(made, name, self.private[name].get_default())
+        _set(made, "__dict__", _exactly(dict, values))
+        _set(made, "__fields_set__", set(_exactly(list, names)))
+        # Only the slots of private attributes: another name might lead to a property.
+        for name, value in _exactly(dict, kept).items():
+            if name in self.private:
+                _set(made, name, value)
+        for name in _exactly(list, left):
+            _set(made, name, _default(self.private[name]))
         return made
 
 
@@ -831,3 +889,8 @@ class _Plans(dict[type, Plan]):
 
 
 PLANS = _Plans({value.cls: value for value in _VALUES})
+
+
+def is_data(cls: type) -> bool:
+    """Tell whether objects of `cls` can be stored and rebuilt."""
+    return PLANS[cls].code != 0

@@ -2,18 +2,20 @@
 
 A *run* is a stretch of item numbers in a log, written flat: `(start, count, start, count, ...)`.
 A *ref* names a log and the runs a row needs of it. Refs travel beside the body, in plain msgpack,
-so that a store can fetch and count items without understanding anything else.
+so that a store can fetch and count items without understanding anything else. A long ref leaves
+its first runs to *spine* items, each of which holds some runs in its turn: they are shared like
+any item, so that a list in many pieces does not spell all of them in every record.
 
 A draft is a row whose new items have no numbers yet: they are written `~0, ~1, ...` (negative)
 in the order they stand in `Draft.items`. The store alone knows which number comes next in a log,
-so it calls `numbered` inside its transaction: no reservation, no gap, no clash between processes.
+so it calls `number` inside its transaction: no reservation, no gap, no clash between processes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import ormsgpack
 
@@ -23,6 +25,9 @@ Runs = tuple[int, ...]
 Items = dict[str, dict[int, bytes]]
 """Sealed items by log and number."""
 
+Finals = Mapping[str, Sequence[int]]
+"""The numbers that the new items of a draft got, by log and in their order."""
+
 VALUE, CAPSULE = 0, 1
 """What a ref belongs to: a channel's value, or the history kept for a channel (see `lineage`)."""
 
@@ -31,19 +36,29 @@ class Ref(NamedTuple):
     log: str
     runs: Runs
     kind: int = VALUE
+    spine: Runs = ()
+    """Items whose runs come before `runs`."""
 
 
 Refs = tuple[Ref, ...]
 
 
 def pack_refs(refs: Iterable[Ref]) -> bytes:
-    return ormsgpack.packb([[seal.name(r.log), list(r.runs), r.kind] for r in refs])
+    return ormsgpack.packb(
+        [
+            [seal.name(r.log), list(r.runs), r.kind, list(r.spine)]
+            if r.spine
+            else [seal.name(r.log), list(r.runs), r.kind]
+            for r in refs
+        ]
+    )
 
 
 def unpack_refs(blob: bytes) -> Refs:
     try:
         return tuple(
-            Ref(seal.unname(log), tuple(runs), kind) for log, runs, kind in ormsgpack.unpackb(blob)
+            Ref(seal.unname(log), tuple(runs), kind, *map(tuple, spine))
+            for log, runs, kind, *spine in ormsgpack.unpackb(blob)
         )
     except Exception as error:
         raise seal.Damaged("references cannot be read") from error
@@ -73,16 +88,42 @@ def joined(order: Iterable[int]) -> Runs:
     return tuple(runs)
 
 
-def placed(runs: Runs, base: int) -> Runs:
-    """`runs` with new items numbered from `base`, neighbours joined."""
+def placed(runs: Runs, final: Sequence[int]) -> Runs:
+    """`runs` with new items under their `final` numbers, neighbours joined."""
+    if min(runs[::2], default=0) >= 0:
+        return runs
     out: list[int] = []
     for start, count in zip(runs[::2], runs[1::2], strict=True):
-        first = base + ~start if start < 0 else start
-        if out and out[-2] + out[-1] == first:
-            out[-1] += count
-        else:
-            out += (first, count)
+        pieces = (
+            [(start, count)] if start >= 0 else [(n, 1) for n in final[~start : ~start + count]]
+        )
+        for first, many in pieces:
+            if out and out[-2] + out[-1] == first:
+                out[-1] += many
+            else:
+                out += (first, many)
     return tuple(out)
+
+
+def settled(ref: Ref, finals: Finals) -> Ref:
+    """`ref` with all its items under their final numbers."""
+    final = finals.get(ref.log)
+    if not final:
+        return ref
+    return Ref(ref.log, placed(ref.runs, final), ref.kind, placed(ref.spine, final))
+
+
+Spines = Callable[[str, int], Runs]
+"""The runs that a spine item of a log holds."""
+
+
+def order_of(ref: Ref, spines: Spines) -> list[int]:
+    """The numbers of all items of a value, in order."""
+    order: list[int] = []
+    for n in numbers(ref.spine):
+        order += numbers(spines(ref.log, n))
+    order += numbers(ref.runs)
+    return order
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +195,18 @@ class WriteRow:
         return self._with(seal.open_sealed(self.place(thread_id), self.body))
 
 
+class AskedFor(str):
+    """A checkpoint id that the caller named, in contrast to one found as the latest.
+
+    A string like any other; it is stored, copied and pickled as one.
+    """
+
+    __slots__ = ()
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        return str, (str(self),)
+
+
 @dataclass(frozen=True, slots=True)
 class Guard:
     """Rules for a put that only the store can check, inside the transaction."""
@@ -171,14 +224,42 @@ class Draft:
     thread_id: str
     epoch: int | None
     """The epoch the shared items were seen in; None when the draft shares none."""
-    items: dict[str, list[bytes]] = field(default_factory=dict)
-    """New payloads by log, not sealed."""
+    items: Mapping[str, Mapping[bytes, bytes]]
+    """New payloads, not sealed, by log and digest."""
+    memory: Recollection
 
-    def numbered(self, bases: Mapping[str, int]) -> Iterator[tuple[str, int, list[bytes]]]:
-        """`(log, first number, sealed items)` for every log, given each log's next number."""
-        for log, payloads in self.items.items():
-            seed, base = seal.log_seed(self.thread_id, log), bases[log]
-            yield log, base, [seal.seal_item(seed, base + k, p) for k, p in enumerate(payloads)]
+    def number(
+        self, epoch: int, log: str, next_number: Callable[[], int]
+    ) -> tuple[list[int], list[tuple[int, bytes]]]:
+        """The final numbers of the new items of a log, and `(number, sealed)` of those to add.
+
+        What somebody else has stored since the draft was made is not stored again.
+        """
+        known = self.memory.known(epoch, log)
+        seed = seal.log_seed(self.thread_id, log)
+        following = -1
+        final: list[int] = []
+        add: list[tuple[int, bytes]] = []
+        for digest, payload in self.items[log].items():
+            n = known.get(digest)
+            if n is None:
+                n = following = following + 1 if add else next_number()
+                add.append((n, seal.seal_item(seed, n, payload)))
+            final.append(n)
+        return final, add
+
+
+class Recollection(Protocol):
+    """How a store speaks to the memory a draft was made from, inside the transaction.
+
+    A store calls `is_void` before it writes and `keep` when it has written, and `drop` if what it
+    has written was undone after all.
+    """
+
+    def is_void(self) -> bool: ...
+    def known(self, epoch: int, log: str) -> Mapping[bytes, int]: ...
+    def keep(self, stored: Stored) -> None: ...
+    def drop(self) -> None: ...
 
 
 @dataclass(slots=True)
@@ -193,8 +274,8 @@ class CheckpointDraft(Draft):
     announce_run: bool = False
     """The run has not been noted for this thread yet."""
 
-    def row(self, bases: Mapping[str, int]) -> CheckpointRow:
-        refs = [Ref(r.log, placed(r.runs, bases.get(r.log, 0)), r.kind) for r in self.refs]
+    def row(self, finals: Finals) -> CheckpointRow:
+        refs = [settled(ref, finals) for ref in self.refs]
         bare = CheckpointRow(self.ns, self.id, self.parent, self.run, pack_refs(refs), self.body)
         return bare.sealed(self.thread_id)
 
@@ -220,25 +301,23 @@ class WritesDraft(Draft):
     """Replace what was there: the last one wins."""
     announce_run: bool = False
 
-    def rows(self, bases: Mapping[str, int], taken: Collection[int]) -> list[WriteRow]:
+    def rows(self, finals: Finals, taken: Collection[int]) -> list[WriteRow]:
         """Rows for the special writes, and for ordinary ones whose index is not `taken`."""
-        rows = [self._row([write], bases) for write in self.special]
+        rows = [self._row([write], finals) for write in self.special]
         stretch: list[Write] = []
         for write in self.ordinary:
             if write.idx in taken:
                 continue
             if stretch and stretch[-1].idx + 1 != write.idx:
-                rows.append(self._row(stretch, bases))
+                rows.append(self._row(stretch, finals))
                 stretch = []
             stretch.append(write)
         if stretch:
-            rows.append(self._row(stretch, bases))
+            rows.append(self._row(stretch, finals))
         return rows
 
-    def _row(self, writes: Sequence[Write], bases: Mapping[str, int]) -> WriteRow:
-        refs = pack_refs(
-            Ref(w.ref.log, placed(w.ref.runs, bases.get(w.ref.log, 0))) for w in writes
-        )
+    def _row(self, writes: Sequence[Write], finals: Finals) -> WriteRow:
+        refs = pack_refs(settled(w.ref, finals) for w in writes)
         body = seal.pack(ormsgpack.packb([w.form for w in writes]))
         return WriteRow(
             self.ns,
@@ -254,10 +333,10 @@ class WritesDraft(Draft):
 
 
 class Stored(NamedTuple):
-    """What a store says of a draft it has committed."""
+    """What a store says of a draft it has written."""
 
     epoch: int
-    bases: Mapping[str, int]
+    finals: Finals
     bytes: int
 
 
@@ -307,6 +386,7 @@ class Listing:
     rows: tuple[CheckpointRow, ...]
     writes: tuple[WriteRow, ...]
     heads: Mapping[str, str]
+    spines: Spines
 
 
 @dataclass(slots=True)

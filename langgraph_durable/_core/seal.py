@@ -27,6 +27,9 @@ _MASK = (1 << 64) - 1
 
 # First byte of a packed payload. Stored data holds these: never reuse one.
 _PLAIN, _ZSTD = b"\x00", b"\x01"  # as it is; zstd with the dictionary of this release
+_SPINE = b"\x02"  # runs of numbers, as they are, so that a store can read them
+SPINE_MARK = b"\xfe"
+"""The first byte of the raw form of a spine item; no serialised value starts with it."""
 
 LEVEL = 3
 """A message of 600 bytes: 5 us, and 5 % smaller than level 1 in 4 us; level 6 takes 19 us for 5 %.
@@ -66,6 +69,8 @@ _zstd = _Zstd()
 
 def pack(raw: bytes) -> bytes:
     """`raw`, compressed where that saves something."""
+    if raw[:1] == SPINE_MARK:
+        return _SPINE + raw[1:]
     if SMALLEST_TO_COMPRESS <= len(raw) <= LARGEST_TO_COMPRESS:
         small = _zstd.compress(raw)
         if len(small) < len(raw):
@@ -78,6 +83,8 @@ def unpack(payload: bytes) -> bytes:
     code = payload[:1]
     if code == _PLAIN:
         return payload[1:]
+    if code == _SPINE:
+        return SPINE_MARK + payload[1:]
     if code != _ZSTD:
         raise Damaged("unknown packing")
     frame = _MAGIC + payload[1:]
@@ -106,6 +113,17 @@ def open_item(seed: int, number: int, blob: bytes) -> bytes:
     if xxhash.xxh3_64_digest(payload, (seed + number) & _MASK) != blob[:SUM]:
         raise Damaged("checksum")
     return payload
+
+
+def peek_spine(blob: bytes) -> tuple[int, ...]:
+    """The runs in a sealed spine item, unverified; none if it is something else."""
+    if blob[SUM : SUM + 1] != _SPINE:
+        return ()
+    try:
+        runs = ormsgpack.unpackb(blob[SUM + 1 :])
+        return tuple(runs) if all(type(n) is int and n >= 0 for n in runs) else ()
+    except (ValueError, TypeError):
+        return ()
 
 
 def seal(place: bytes, payload: bytes) -> bytes:

@@ -41,8 +41,9 @@ from langgraph_durable._core.plans import (
     Pack,
     Plan,
     Unstorable,
+    is_data,
 )
-from langgraph_durable._core.types import Gate, gate_for, name_of
+from langgraph_durable._core.types import Gate, gate_for, is_class, name_of
 from langgraph_durable.errors import (
     ConfigurationError,
     CorruptionError,
@@ -244,11 +245,11 @@ def _explained(error: BaseException) -> BaseException:
 
 
 def _only_data(cls: type) -> UnsafeTypeError:
+    module, _, qualname = name_of(cls).partition(":")
     return UnsafeTypeError(
-        f"stored data names {cls.__module__}.{cls.__qualname__}, which is not the kind of data "
-        "class its record claims. Only pydantic models, dataclasses, enums, named tuples, "
-        "exceptions and subclasses of builtins are rebuilt, also with "
-        f"types=[{cls.__module__!r}]"
+        f"stored data names {module}.{qualname}, which is not the kind of data class its record "
+        "claims. Only pydantic models, dataclasses, enums, named tuples, exceptions and "
+        f"subclasses of builtins are rebuilt, also with types=[{module!r}]"
     )
 
 
@@ -262,10 +263,12 @@ def _reader(gate: Gate) -> Callable[[int, Any], Any]:
             return make(inner)
         if not SUBCLASS <= code <= MODEL_V1:
             raise CorruptionError(f"there is no record of kind {code}")
+        if type(inner) is not list:
+            raise CorruptionError("a record is not a list")
         ref = inner[0]
         plan = core.get(ref) if type(ref) is int else None
         if plan is None:
-            plan = PLANS[gate.find(ref)]
+            plan = PLANS[gate.find(ref, is_data)]
             if type(ref) is int:
                 core[ref] = plan
         if plan.code != code:
@@ -301,6 +304,14 @@ _STOCK_KINDS = {
     4: frozenset({MODEL_V1, MODEL}),
     5: frozenset({MODEL}),
 }
+# Stock extension code -> the types of argument that its records hold; an enum takes any value.
+_STOCK_ARGUMENTS: dict[int, frozenset[type]] = {
+    0: frozenset({list, str, bytes, int, float, bool, type(None)}),
+    1: frozenset({list}),
+    2: frozenset({dict}),
+    4: frozenset({dict}),
+    5: frozenset({dict}),
+}
 
 
 def _stock_target(gate: Gate, code: int, module: Any, name: Any) -> Any:
@@ -309,7 +320,7 @@ def _stock_target(gate: Gate, code: int, module: Any, name: Any) -> Any:
         raise CorruptionError("a stock record does not name a type")
     if code < 4 and (module, name) in _STOCK_VALUES:
         return _STOCK_VALUES[module, name]
-    cls = gate.find(f"{module}:{name}")
+    cls = gate.find(f"{module}:{name}", is_data)
     if PLANS[cls].code not in _STOCK_KINDS[code]:
         raise _only_data(cls)
     return cls
@@ -320,6 +331,8 @@ def _stock_build(gate: Gate, code: int, inner: Any) -> Any:
         return _DeltaSnapshot(inner)
     if code == 6:
         return MAKERS[ARRAY](inner)
+    if type(inner) is not list:
+        raise CorruptionError("a stock record is not a list")
     module, name, argument = inner[:3]
     if code == 3:
         if (module, name, inner[3]) != ("datetime", "datetime", "fromisoformat"):
@@ -330,6 +343,9 @@ def _stock_build(gate: Gate, code: int, inner: Any) -> Any:
     if code not in _STOCK_KINDS:
         raise CorruptionError(f"the stock serializer has no extension {code}")
     target = _stock_target(gate, code, module, name)
+    # An endless network or range in place of a list would be unrolled.
+    if type(argument) not in _STOCK_ARGUMENTS[code] and not _is_enum(target):
+        raise CorruptionError(f"the argument of a stock {name} is a {type(argument).__name__}")
     try:
         if code == 0:
             return target(argument)
@@ -338,6 +354,10 @@ def _stock_build(gate: Gate, code: int, inner: Any) -> Any:
         return target(*argument) if code == 1 else _stock_call(target, code, argument)
     except Exception as error:
         raise SerializationError(f"{module}.{name} cannot be rebuilt: {error}") from error
+
+
+def _is_enum(target: Any) -> bool:
+    return is_class(target) and PLANS[target].code == ENUM
 
 
 def _stock_call(target: Any, code: int, fields: dict[str, Any]) -> Any:

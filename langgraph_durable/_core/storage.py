@@ -5,7 +5,8 @@ single `send(None)`; see `_sqlite.database` for how one store serves both colour
 
 A store keeps, for each thread: an epoch (any number that is never used twice for one thread id),
 logs of numbered items by channel name, checkpoint rows, write rows, one head per namespace, and
-which runs wrote to it. It does not look into bodies; refs are all it understands.
+which runs wrote to it. It does not look into bodies; refs are all it understands. Drafts talk to
+the memory they were made from through `Draft.memory` while the store carries them out.
 """
 
 from __future__ import annotations

@@ -3,17 +3,20 @@
 `plans.py` writes a class as a reference: a number of the `CORE` table, "module:qualname", or
 `[reference, arguments]` for a parametrised pydantic model. `serde.py` owns one `Gate` and asks it
 for the class behind a reference. The gate looks names up in `sys.modules` and in `__dict__`s, never
-with `getattr` (a module's `__getattr__`, PEP 562, or a lazy module would run code), and imports
-only what its owner allowed. Whether the class is data at all is `plans.py`'s verdict.
+with `getattr` (a module's `__getattr__`, PEP 562, a lazy module or a metaclass would run code), and
+imports only what its owner allowed. Whether a class is data at all is `plans.py`'s verdict; it
+comes here as `is_data`, for the type arguments of generic models.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
+import operator
 import sys
 import types
 import typing
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from weakref import WeakValueDictionary
@@ -28,6 +31,7 @@ from langgraph_durable.errors import (
 )
 
 Reference = Any  # int | str | list: what msgpack gives back
+IsData = Callable[[type], bool]
 
 # Stored data holds positions in this table: append only, never reorder or remove.
 CORE = (
@@ -70,6 +74,9 @@ CORE_NUMBER = {name: number for number, name in enumerate(CORE)}
 _unreachable: WeakValueDictionary[str, type] = WeakValueDictionary()
 
 _mro = type.__dict__["__mro__"].__get__
+_module = type.__dict__["__module__"].__get__
+_qualname = type.__dict__["__qualname__"].__get__
+_namespace = vars(types.ModuleType)["__dict__"].__get__
 _ABSENT = object()
 
 
@@ -94,14 +101,16 @@ def class_attribute(cls: type, name: str) -> Any:
 
 
 def name_of(cls: type) -> str:
-    """Return "module:qualname"."""
-    return f"{cls.__module__}:{cls.__qualname__}"
+    """Return "module:qualname", whatever the metaclass would say."""
+    return f"{_module(cls)}:{_qualname(cls)}"
 
 
 def _look_up(module: object, qualname: str) -> object:
     """Follow a qualified name through `__dict__`s only; None when it leads nowhere."""
-    # A LazyLoader module imports itself on a plain attribute access.
-    space = object.__getattribute__(module, "__dict__")
+    if not issubclass(type(module), types.ModuleType):
+        return None
+    # A LazyLoader module imports itself on any attribute access, apipkg's on that of `__dict__`.
+    space = _namespace(module)
     found: Any = None
     for part in qualname.split("."):
         found = space.get(part)
@@ -111,14 +120,15 @@ def _look_up(module: object, qualname: str) -> object:
     return found
 
 
-def reference_to(cls: type) -> Reference:
+def reference_to(cls: type, is_data: IsData) -> Reference:
     """Return what is stored in place of `cls`."""
     generic = class_attribute(cls, "__pydantic_generic_metadata__")
     if generic and generic["origin"] is not None:
-        return [reference_to(generic["origin"]), [_spell(arg) for arg in generic["args"]]]
+        arguments = [_spell(arg, is_data) for arg in generic["args"]]
+        return [reference_to(generic["origin"], is_data), arguments]
     name = name_of(cls)
-    module = sys.modules.get(cls.__module__)
-    reached = _look_up(module, cls.__qualname__) if module is not None else None
+    module = sys.modules.get(_module(cls))
+    reached = _look_up(module, _qualname(cls)) if module is not None else None
     if reached is cls and name in CORE_NUMBER:
         return CORE_NUMBER[name]
     if reached is None:
@@ -145,19 +155,19 @@ _PLAIN: dict[str, Any] = {
 }
 
 
-def _spell(arg: Any) -> Any:
+def _spell(arg: Any, is_data: IsData) -> Any:
     for name, plain in _PLAIN.items():
         if arg is plain:
             return name
     origin = typing.get_origin(arg)
-    if origin is types.UnionType:
-        origin = typing.Union
+    if origin is types.UnionType:  # `A | B`, which pydantic does not take for `Union[A, B]`
+        return ["|", [_spell(a, is_data) for a in typing.get_args(arg)]]
     for name, form in _FORMS.items():
         if origin is form:
             inner = typing.get_args(arg)
-            return [name, list(inner) if form is Literal else [_spell(a) for a in inner]]
-    if is_class(arg) and origin is None:
-        return ["class", reference_to(arg)]
+            return [name, list(inner) if form is Literal else [_spell(a, is_data) for a in inner]]
+    if is_class(arg) and origin is None and is_data(arg):
+        return ["class", reference_to(arg, is_data)]
     raise SerializationError(f"the type argument {arg!r} of a generic model cannot be stored")
 
 
@@ -190,12 +200,12 @@ class Gate:
         parts = f"{module}.{qualname}".split(".")
         return any(".".join(parts[:n]) in self.names for n in range(1, len(parts) + 1))
 
-    def find(self, reference: Reference) -> type:
+    def find(self, reference: Reference, is_data: IsData) -> type:
         """Return the class behind a reference, or refuse without running anything."""
         if type(reference) is int and 0 <= reference < len(CORE):
             reference = CORE[reference]
         if type(reference) is list and len(reference) == 2:
-            return self._parametrise(self.find(reference[0]), reference[1])
+            return self._parametrise(self.find(reference[0], is_data), reference[1], is_data)
         if type(reference) is not str:
             raise CorruptionError(f"{reference!r} is not a reference to a class")
         if (given := self.classes.get(reference)) is not None:
@@ -216,24 +226,31 @@ class Gate:
             raise UnsafeTypeError(_refusal(module_name, qualname, module is not None))
         return found  # type: ignore[return-value]
 
-    def _parametrise(self, cls: type, arguments: Any) -> type:
+    def _parametrise(self, cls: type, arguments: Any, is_data: IsData) -> type:
         from pydantic import BaseModel
 
         if BaseModel not in lineage(cls) or type(arguments) is not list:
             raise UnsafeTypeError(f"{name_of(cls)} is not a generic pydantic model")
-        args = tuple(self._read_spelling(arg) for arg in arguments)
+        args = tuple(self._read_spelling(arg, is_data) for arg in arguments)
         made: type = BaseModel.__class_getitem__.__func__(cls, args)  # type: ignore[attr-defined]
         return made
 
-    def _read_spelling(self, spelt: Any) -> Any:
+    def _read_spelling(self, spelt: Any, is_data: IsData) -> Any:
         if type(spelt) is str:
             return _PLAIN[spelt]
         form, arguments = spelt
         if form == "class":
-            return self.find(arguments)
+            found = self.find(arguments, is_data)
+            # pydantic asks an argument how to validate: ImportString would import what data names.
+            if not is_data(found):
+                raise UnsafeTypeError(
+                    f"stored data names {name_of(found)} as a type argument, which is no data class"
+                )
+            return found
         if form == "Literal":
             return Literal[tuple(arguments)]
-        return _FORMS[form][tuple(self._read_spelling(arg) for arg in arguments)]
+        inner = tuple(self._read_spelling(arg, is_data) for arg in arguments)
+        return functools.reduce(operator.or_, inner) if form == "|" else _FORMS[form][inner]
 
 
 def _refusal(module: str, qualname: str, imported: bool) -> str:

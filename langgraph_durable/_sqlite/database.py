@@ -156,14 +156,14 @@ class Database:
             results = [ticket.transaction.act(conn) for ticket in batch]
             conn.execute("COMMIT")
         except Exception as error:
-            rollback(conn)
+            self._undo(conn, batch)
             if len(batch) == 1:
                 batch[0].end(None, error)
             else:
                 for ticket in batch:
                     self._commit_alone(conn, ticket)
         except BaseException:  # an interrupt is this thread's own: the others' writes wait on
-            rollback(conn)
+            self._undo(conn, batch)
             self._queue.extendleft(reversed(batch))
             raise
         else:
@@ -176,10 +176,17 @@ class Database:
             result = ticket.transaction.act(conn)
             conn.execute("COMMIT")
         except Exception as error:
-            rollback(conn)
+            self._undo(conn, [ticket])
             ticket.end(None, error)
         else:
             ticket.end(result)
+
+    @staticmethod
+    def _undo(conn: sqlite3.Connection, batch: Sequence[Ticket]) -> None:
+        rollback(conn)
+        for ticket in batch:
+            if ticket.transaction.undone is not None:
+                ticket.transaction.undone()
 
     # ---- opening and closing -----------------------------------------------------------------
 

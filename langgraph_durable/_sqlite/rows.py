@@ -6,6 +6,8 @@ Statements are constants, every value is bound. Reads see one moment; writes hol
 
 from __future__ import annotations
 
+import functools
+import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -16,6 +18,7 @@ from langgraph_durable._core.records import (
     Items,
     Listing,
     Ref,
+    Runs,
     WriteRow,
     spans,
     unpack_refs,
@@ -83,26 +86,53 @@ def refs(thread_id: str, row: CheckpointRow | WriteRow) -> Sequence[Ref]:
 
 def items(conn: Connection, tid: int, wanted: Iterable[Ref]) -> Items:
     """The items that `wanted` name; one that is not there is simply left out."""
-    by_log: dict[str, set[tuple[int, int]]] = {}
-    for ref in wanted:
-        if ref.runs:
-            by_log.setdefault(ref.log, set()).update(spans(ref.runs))
-    if not by_log:
+    wanted = [ref for ref in wanted if ref.runs or ref.spine]
+    if not wanted:
         return {}
     numbers = logs(conn, tid)
     found: Items = {}
-    for log, stretches in by_log.items():
+    spines = _by_log(wanted, lambda ref: ref.spine)
+    for log, stretches in spines.items():
         if log in numbers:
-            here: dict[int, bytes] = {}
-            found[log] = here
-            start = numbers[log] << BITS
-            for first, last in _merged(stretches):
-                rows = conn.execute(
-                    "SELECT key - ?, body FROM lgd_items WHERE key BETWEEN ? AND ?",
-                    (start, start + first, start + last),
-                )
-                here.update(rows.fetchall())
+            found[log] = _fetch(conn, numbers[log], stretches)
+    stretches_of = _by_log(wanted, lambda ref: ref.runs)
+    for log in spines:
+        for blob in found.get(log, {}).values():
+            stretches_of.setdefault(log, set()).update(spans(seal.peek_spine(blob)))
+    for log, stretches in stretches_of.items():
+        if log in numbers:
+            found.setdefault(log, {}).update(_fetch(conn, numbers[log], stretches))
     return found
+
+
+def _by_log(refs: Iterable[Ref], runs: Callable[[Ref], Runs]) -> dict[str, set[tuple[int, int]]]:
+    found: dict[str, set[tuple[int, int]]] = {}
+    for ref in refs:
+        if runs(ref):
+            found.setdefault(ref.log, set()).update(spans(runs(ref)))
+    return found
+
+
+def _fetch(conn: Connection, lid: int, stretches: Iterable[tuple[int, int]]) -> dict[int, bytes]:
+    """Items of one log: long stretches one by one, all the short ones together."""
+    found: dict[int, bytes] = {}
+    start = lid << BITS
+    short: list[int] = []
+    for first, last in _merged(stretches):
+        if last - first < SHORT:
+            short += range(start + first, start + last + 1)
+        else:
+            found.update(conn.execute(_BETWEEN, (start, start + first, start + last)))
+    if len(short) <= SHORT and short and short[-1] - short[0] < SHORT:
+        found.update(conn.execute(_BETWEEN, (start, short[0], short[-1])))
+    elif short:
+        found.update(conn.execute(_AMONG, (start, json.dumps(short))))
+    return found
+
+
+_BETWEEN = "SELECT key - ?, body FROM lgd_items WHERE key BETWEEN ? AND ?"
+_AMONG = "SELECT key - ?, body FROM lgd_items WHERE key IN (SELECT value FROM json_each(?))"
+SHORT = 8
 
 
 def _merged(stretches: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
@@ -123,9 +153,20 @@ def listing(conn: Connection, thread_id: str, tid: int) -> Listing:
     rows = conn.execute(f"SELECT {CHECKPOINT} FROM lgd_checkpoints c WHERE tid = ?", (tid,))
     writes = conn.execute(f"SELECT {WRITE} FROM lgd_writes WHERE tid = ?", (tid,))
     heads = conn.execute("SELECT ns, id FROM lgd_heads WHERE thread_id = ?", (name(thread_id),))
+    lids = logs(conn, tid)
+
+    def spines(log: str, number: int) -> Runs:
+        stored = _fetch(conn, lids[log], [(number, number)]).get(number, b"")
+        try:
+            seal.open_item(seal.log_seed(thread_id, log), number, stored)
+        except seal.Damaged as error:
+            raise seal.damaged(f"thread {thread_id!r}, item {number} of {log!r}", error) from error
+        return seal.peek_spine(stored)
+
     return Listing(
         thread_id,
         tuple(map(checkpoint, rows)),
         tuple(map(write, writes)),
         {unname(ns): unname(id) for ns, id in heads},
+        functools.cache(spines),
     )

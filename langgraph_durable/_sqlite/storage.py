@@ -29,12 +29,22 @@ T = TypeVar("T")
 
 
 class Transaction(Generic[T]):
-    """A function of a connection, whether it writes, and what it is about (for errors)."""
+    """A function of a connection, whether it writes, and what it is about (for errors).
 
-    __slots__ = ("about", "act", "writes")
+    `undone` is called if it had written and the commit failed.
+    """
 
-    def __init__(self, act: Callable[[Connection], T], *, writes: bool, about: str) -> None:
-        self.act, self.writes, self.about = act, writes, about
+    __slots__ = ("about", "act", "undone", "writes")
+
+    def __init__(
+        self,
+        act: Callable[[Connection], T],
+        *,
+        writes: bool,
+        about: str,
+        undone: Callable[[], None] | None = None,
+    ) -> None:
+        self.act, self.writes, self.about, self.undone = act, writes, about, undone
 
     def __await__(self) -> Generator[Transaction[T], T, T]:
         return (yield self)
@@ -56,6 +66,19 @@ async def _ask(
     return result
 
 
+D = TypeVar("D", CheckpointDraft, WritesDraft)
+
+
+async def _store(verb: Callable[[Connection, D], Stored], draft: D) -> Stored:
+    stored: Stored = await Transaction(
+        lambda conn: verb(conn, draft),
+        writes=True,
+        about=f"thread {draft.thread_id!r}",
+        undone=draft.memory.drop,
+    )
+    return stored
+
+
 class SqliteStorage:
     """`_core.storage.Storage` as transactions."""
 
@@ -73,10 +96,10 @@ class SqliteStorage:
         return await _ask(reading.chain, False, thread_id, thread_id, ns, id, channels)
 
     async def put(self, draft: CheckpointDraft) -> Stored:
-        return await _ask(writing.put, True, draft.thread_id, draft)
+        return await _store(writing.put, draft)
 
     async def put_writes(self, draft: WritesDraft) -> Stored:
-        return await _ask(writing.put_writes, True, draft.thread_id, draft)
+        return await _store(writing.put_writes, draft)
 
     async def edit(self, thread_id: str, decide: Callable[[Listing], Edit]) -> bool:
         return await _ask(removing.edit, True, thread_id, thread_id, decide)

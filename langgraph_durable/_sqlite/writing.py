@@ -10,6 +10,7 @@ from langgraph_durable._core import seal
 from langgraph_durable._core.records import (
     CheckpointDraft,
     Draft,
+    Finals,
     Listing,
     Stored,
     WriteRow,
@@ -31,8 +32,8 @@ def put(conn: Connection, draft: CheckpointDraft) -> Stored:
     tid, epoch, head = _thread_for(conn, draft, ns)
     if draft.guard.sole and head not in (draft.parent, draft.id):
         raise ConcurrentUpdate(draft.thread_id, draft.parent, head)
-    bases, size = _append(conn, tid, draft)
-    row = draft.row(bases)
+    finals, size = _append(conn, tid, epoch, draft)
+    row = draft.row(finals)
     values = rows.checkpoint_values(tid, row)
     added = conn.execute(f"INSERT OR IGNORE {_PUT}", values).rowcount
     if not added:
@@ -44,7 +45,9 @@ def put(conn: Connection, draft: CheckpointDraft) -> Stored:
         sql = "UPDATE lgd_heads SET id = ? WHERE thread_id = ? AND ns = ?"
         conn.execute(sql, (values[2], thread, ns))
     _announce(conn, tid, draft.run, draft.announce_run)
-    return Stored(epoch, bases, size + len(row.refs) + len(row.body))
+    stored = Stored(epoch, finals, size + len(row.refs) + len(row.body))
+    draft.memory.keep(stored)
+    return stored
 
 
 def put_writes(conn: Connection, draft: WritesDraft) -> Stored:
@@ -61,8 +64,8 @@ def put_writes(conn: Connection, draft: WritesDraft) -> Stored:
             taken.update(range(first, first + count))
     if not draft.special and taken.issuperset(write.idx for write in draft.ordinary):
         return Stored(epoch, {}, 0)
-    bases, size = _append(conn, tid, draft)
-    new = draft.rows(bases, taken)
+    finals, size = _append(conn, tid, epoch, draft)
+    new = draft.rows(finals, taken)
     added = sum(_put_write(conn, tid, row) for row in new)
     if added:
         conn.execute(
@@ -71,7 +74,9 @@ def put_writes(conn: Connection, draft: WritesDraft) -> Stored:
             (*place, added),
         )
     _announce(conn, tid, draft.run, draft.announce_run)
-    return Stored(epoch, bases, size + sum(len(row.refs) + len(row.body) for row in new))
+    stored = Stored(epoch, finals, size + sum(len(row.refs) + len(row.body) for row in new))
+    draft.memory.keep(stored)
+    return stored
 
 
 def _put_write(conn: Connection, tid: int, row: WriteRow) -> int:
@@ -103,7 +108,7 @@ def _thread_for(conn: Connection, draft: Draft, ns: Name) -> tuple[int, int, str
         raise CorruptionError(
             f"thread {draft.thread_id!r}: its entry in the table of threads is missing or damaged"
         )
-    if draft.epoch is not None and draft.epoch != epoch:
+    if draft.epoch is not None and (draft.epoch != epoch or draft.memory.is_void()):
         raise Stale
     if tid is None:
         tid, epoch = _new_thread(conn, key)
@@ -121,20 +126,19 @@ def new_epoch() -> int:
     return int.from_bytes(os.urandom(7), "little")
 
 
-def _append(conn: Connection, tid: int, draft: Draft) -> tuple[dict[str, int], int]:
-    """Number and store the draft's new items; the first number in each log, and the bytes."""
-    starts = {
-        log: _next_in_log(conn, tid, log) if payloads else (0, 0)
-        for log, payloads in draft.items.items()
-    }
-    bases = {log: base for log, (_, base) in starts.items()}
-    new: list[tuple[int, bytes]] = []
-    for log, base, blobs in draft.numbered(bases):
-        first = (starts[log][0] << BITS) + base
-        new += enumerate(blobs, first)
-    if new:
-        conn.executemany("INSERT INTO lgd_items VALUES (?, ?)", new)
-    return bases, sum(len(blob) for _, blob in new)
+def _append(conn: Connection, tid: int, epoch: int, draft: Draft) -> tuple[Finals, int]:
+    """Number and store the draft's new items; the numbers they got, and the bytes."""
+    finals: dict[str, list[int]] = {}
+    size = 0
+    for log, payloads in draft.items.items():
+        if not payloads:
+            continue
+        lid, following = _next_in_log(conn, tid, log)
+        finals[log], add = draft.number(epoch, log, lambda n=following: n)  # type: ignore[misc]
+        start = lid << BITS
+        conn.executemany("INSERT INTO lgd_items VALUES (? + ?, ?)", [(start, *new) for new in add])
+        size += sum(len(blob) for _, blob in add)
+    return finals, size
 
 
 def _next_in_log(conn: Connection, tid: int, log: str) -> tuple[int, int]:

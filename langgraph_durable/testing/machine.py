@@ -11,7 +11,8 @@ import asyncio
 import copy
 import itertools
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import methodcaller
 from typing import Any
 
 from hypothesis import strategies as st
@@ -185,7 +186,7 @@ class SaverMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         try:
             for thread in self.model.threads():
-                self._do(lambda s, t=thread: s.delete_thread(t))
+                self._do(methodcaller("delete_thread", thread))
         finally:
             for saver in self.savers:
                 self._close(saver)
@@ -233,12 +234,11 @@ class SaverMachine(RuleBasedStateMachine):
         version = self.savers[0].saver.get_next_version(newest, None)
         new_versions = dict.fromkeys(sorted(step.channels), version)
         versions = {**old, **new_versions}
-        node = Node(
-            parent,
-            copy.deepcopy(state),
-            versions,
-            {"source": "loop", "step": step.where, "run_id": run},
-        )
+        metadata: dict[str, Any] = {"source": "loop", "step": step.where, "run_id": run}
+        if DELTA in versions and DELTA not in state:
+            # So LangGraph notes which channels wait for their next snapshot.
+            metadata["counters_since_delta_snapshot"] = {DELTA: [1, step.where]}
+        node = Node(parent, copy.deepcopy(state), versions, metadata)
         # Values that did not change need not be handed over again.
         handed = {k: v for k, v in state.items() if k in new_versions or step.where % 3}
         self._do(
@@ -259,6 +259,12 @@ class SaverMachine(RuleBasedStateMachine):
             config["metadata"] = {"run_id": run}
         path = f"~{-task % 3}"
         self._do(lambda s: s.put_writes(config, writes, f"task-{task}", path))
+
+    def _write_now(
+        self, where: tuple[str, str, str], writes: Any, task: int, run: str | None
+    ) -> None:
+        self._write(where, copy.deepcopy(writes), task, run)
+        self.model.put_writes(*where, writes, f"task-{task}", f"~{-task % 3}", run)
 
     @precondition(_room)
     @rule(step=steps, ns=st.sampled_from(NAMESPACES), run=st.sampled_from(RUNS))
@@ -317,9 +323,7 @@ class SaverMachine(RuleBasedStateMachine):
     )
     def write(self, pick: int, writes: Any, task: int, run: str | None) -> None:
         """Pending writes of a task, on any checkpoint; the same task may come again."""
-        where = self._node(pick)
-        self._write(where, copy.deepcopy(writes), task, run)
-        self.model.put_writes(*where, writes, f"task-{task}", f"~{-task % 3}", run)
+        self._write_now(self._node(pick), writes, task, run)
 
     @precondition(lambda self: self.model.lanes)
     @rule(pick=picks, writes=pending, task=st.integers(0, 3), step=steps)
@@ -331,6 +335,28 @@ class SaverMachine(RuleBasedStateMachine):
             self._write(where, copy.deepcopy(writes), task, None)
             self._put(*where, parent, step, RUNS[0])
             self.model.put_writes(*where, writes, f"task-{task}", f"~{-task % 3}", None)
+
+    @precondition(lambda self: self.model.lanes)
+    @rule(
+        pick=picks,
+        value=values,
+        step=steps,
+        task=st.integers(0, 3),
+        writer=st.sampled_from(RUNS),
+        run=st.sampled_from(RUNS),
+    )
+    def superstep(
+        self, pick: int, value: Any, step: Step, task: int, writer: str, run: str
+    ) -> None:
+        """A task writes to the DeltaChannel; a run, maybe a later one, takes it up."""
+        lanes = sorted(self.model.lanes)
+        thread, ns = lanes[pick % len(lanes)]
+        head = self.model.lanes[thread, ns].head
+        assert head is not None
+        self._write_now((thread, ns, head), [(DELTA, value)], task, writer)
+        if len(self.model.lanes[thread, ns].nodes) < MOST_CHECKPOINTS:
+            step = replace(step, channels=step.channels | {DELTA})
+            self._put(thread, ns, numbered(next(self.newer)), head, step, run)
 
     # Removing and copying
 

@@ -260,14 +260,19 @@ class Model:
                 lane.nodes[head].detached = True
 
     def delete_for_runs(self, runs: set[str]) -> None:
-        """Remove what the runs stored, and take back what they wrote on others' checkpoints."""
+        """Remove what the runs stored, and take back what they wrote on others' checkpoints.
+
+        A namespace that lost its head has the newest checkpoint that nobody continues: where it
+        was before a fork, or before a run of a host whose clock is behind.
+        """
         for key, lane in list(self.lanes.items()):
             made = {i for i, node in lane.nodes.items() if node.metadata.get("run_id") in runs}
             _remove(lane, made, runs=runs)
             if not lane.nodes:
                 del self.lanes[key]
             elif lane.head in made:
-                lane.head = max(lane.nodes)
+                continued = {node.parent for node in lane.nodes.values()}
+                lane.head = max(set(lane.nodes) - continued or lane.nodes)
 
 
 def _remove(lane: Lane, gone: set[str], runs: Collection[str] = ()) -> None:

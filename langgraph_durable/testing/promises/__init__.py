@@ -1,0 +1,1 @@
+"""The promises by theme; `langgraph_durable.testing.contract` puts them together."""

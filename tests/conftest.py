@@ -1,0 +1,18 @@
+"""The options of a run: `--long` for the big versions, `--stock` and `--seed` for the hazards."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("langgraph_durable")
+    group.addoption("--long", action="store_true", help="run the big versions of the tests")
+    group.addoption("--stock", action="store_true", help="run the hazards on the stock saver")
+    group.addoption("--seed", type=int, default=None, help="repeat a run of the hazard tests")
+
+
+@pytest.fixture(scope="session")
+def long(request: pytest.FixtureRequest) -> bool:
+    """True when the big versions were asked for."""
+    return bool(request.config.getoption("--long"))

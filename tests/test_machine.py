@@ -1,0 +1,29 @@
+"""Random operations on a file through several savers, against the model; more of it with --long."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from langgraph_durable import SqliteSaver
+from langgraph_durable.testing import saver_machine
+
+
+@pytest.mark.timeout(3600)
+def test_every_read_equals_the_model(tmp_path: Path, long: bool) -> None:
+    machine = saver_machine(lambda: SqliteSaver(tmp_path / "agent.db", durability="normal"))
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=2000 if long else 100,
+            stateful_step_count=50 if long else 30,
+            derandomize=not long,
+            database=None,
+            deadline=None,
+            print_blob=True,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
