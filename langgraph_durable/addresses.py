@@ -26,6 +26,7 @@ LONGEST = 1024
 """Bytes of UTF-8 that a thread id, checkpoint id or task id may have."""
 LONGEST_PATH = 64 * 1024
 """Namespaces and task paths grow with the depth of sub-graphs."""
+_TEXT = {str}
 RUN_LOOP = "__pregel_runtime"
 """LangGraph puts this into `configurable` for a run's own puts, and for nobody else's."""
 
@@ -103,7 +104,7 @@ def check_checkpoint(checkpoint: object, metadata: object, new_versions: object)
 
 
 def _check_channels(what: str, value: object) -> None:
-    if not isinstance(value, Mapping) or not all(isinstance(channel, str) for channel in value):
+    if not isinstance(value, Mapping) or not set(map(type, value)) <= _TEXT:
         raise ConfigurationError(f"{what} is a dict by channel name, not {_shown(value)}")
 
 

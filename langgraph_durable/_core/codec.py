@@ -1,13 +1,14 @@
 """Python values to items and forms, and back.
 
-An *item* is the serialised bytes of one element; items are appended to the log of their channel
+An *item* is the serialised bytes of one element; items are appended to the log of their thread
 and shared by every value that contains them. A *form* says how a value is made of its items:
 
-    b"..."      the value itself, too small to deserve an item
-    ITEM        the only item
-    LIST        the items in order, groups of small scalars unfolded
-    DICT        the first item is the list of keys, the others are the values in order
-    [form]      a DeltaChannel snapshot of the value that `form` describes
+    b"..."           the value itself, too small to deserve an item
+    ITEM             the only item
+    LIST             the items in order, groups of small scalars unfolded
+    DICT             the first item is the list of keys, the others are the values in order
+    [TREE, parts]    the first item is the list of keys, then each value by its own [form, count]
+    [form]           a DeltaChannel snapshot of the value that `form` describes
 
 So a list that grows by one message stores one item, whoever else holds the other messages.
 `Encoder` splits and recognises; `Decoder` verifies and rebuilds, a fresh object every time.
@@ -15,7 +16,8 @@ So a list that grows by one message stores one item, whoever else holds the othe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import ormsgpack
@@ -26,10 +28,10 @@ from langgraph.checkpoint.serde.types import ERROR, _DeltaSnapshot
 from langgraph_durable._core import seal
 from langgraph_durable._core.memory import SEED
 from langgraph_durable._core.records import Items, Ref, Runs, joined, order_of
-from langgraph_durable._core.serde import ExactSerializer
+from langgraph_durable._core.serde import ITEM_TAGS, ExactSerializer
 from langgraph_durable.errors import DurableError, SerializationError
 
-ITEM, LIST, DICT = 1, 2, 3
+ITEM, LIST, DICT, TREE = 1, 2, 3, 4
 Form = object
 
 INLINE = 48
@@ -42,51 +44,44 @@ SHORT = 48
 FEWEST = 64
 """Numbers (two make a run) that a ref spells itself before it grows a spine."""
 
-_TAGS = ("x1", "null", "bytes", "bytearray", "msgpack")
-_CODES = {tag: bytes([code]) for code, tag in enumerate(_TAGS)}
-_GROUPED, _NAMED = 0x40, 0x3F
-_GROUP_CODES = {tag: bytes([_GROUPED | code]) for code, tag in enumerate(_TAGS)}
-_NOTHING: Mapping[bytes, int] = {}
+_CODES = {tag: bytes([code]) for code, tag in enumerate(ITEM_TAGS)}
+_NAMED, _GROUPED = 0x3F, 0x40
 _SCALARS = frozenset({int, float, bool, type(None)})
-
-Dump = Callable[[Any], tuple[str, bytes]]
-
-
-def _raw(tag: str, data: bytes, codes: Mapping[str, bytes], grouped: int = 0) -> bytes:
-    """Item bytes before packing: one byte (or a name) for the serialiser's tag, then its data."""
-    code = codes.get(tag)
-    if code is not None:
-        return code + data
-    named = tag.encode("utf-8", "surrogatepass")
-    return bytes([_NAMED | grouped, len(named)]) + named + data
+_GROUPABLE = _SCALARS | {str}
+_NOT_RECORDS = _GROUPABLE | {bytes, bytearray}
 
 
 class Encoder:
-    """Turns values into refs and forms, collecting the items the logs do not have yet."""
+    """Turns values into refs and forms, collecting the items the log does not have yet."""
 
-    def __init__(
-        self,
-        serde: SerializerProtocol,
-        known: Mapping[str, Mapping[bytes, int]],
-    ) -> None:
-        self._dump: Dump = serde.dumps_typed
-        self._exact = isinstance(serde, ExactSerializer)
+    def __init__(self, serde: SerializerProtocol, known: Mapping[bytes, int]) -> None:
+        self._dump_item: Callable[[Any], bytes] = (
+            serde.dump_item if isinstance(serde, ExactSerializer) else partial(_dump_item, serde)
+        )
+        self._serde = serde
         self._known = known
-        self.items: dict[str, dict[bytes, bytes]] = {}
-        """New payloads by log and digest, in the order of their provisional numbers ~0, ~1, ..."""
-        self._provisional: dict[str, dict[bytes, int]] = {}
+        self.raws: dict[bytes, bytes] = {}
+        """New items by digest, in the order of their provisional numbers ~0, ~1, ..."""
+        self._provisional: dict[bytes, int] = {}
         self.shared = False
         """Something refers to an item that was already there."""
+
+    def items(self) -> dict[bytes, bytes]:
+        """The new items, packed."""
+        return {digest: seal.pack(raw) for digest, raw in self.raws.items()}
 
     def value(self, channel: str, value: Any) -> tuple[Ref, Form]:
         """The ref and form of `value` in `channel`."""
         wrapped = type(value) is _DeltaSnapshot
         if wrapped:
             value = value.value
-        elif channel == ERROR and isinstance(value, BaseException) and self._exact:
+        elif channel == ERROR and isinstance(value, BaseException):
             # LangGraph's readers expect the text of an error, as the stock serialiser gives it.
-            value = repr(value)
-        order, form = self._split(channel, value)
+            value = repr(value) if isinstance(self._serde, ExactSerializer) else value
+        try:
+            order, form = self._split(value)
+        except _At as error:
+            raise error.named(channel) from error.__cause__
         ref = Ref(channel, joined(order))
         if len(ref.runs) > 2 * FEWEST:
             ref = self._with_spine(ref)
@@ -99,7 +94,7 @@ class Encoder:
         window changes one of them and not all that follow.
         """
         runs = ref.runs
-        chunks: list[bytes] = []
+        spine: list[int] = []
         begin = 0
         for at in range(0, len(runs), 2):
             if runs[at] < 0:  # has no number yet
@@ -108,78 +103,135 @@ class Encoder:
             ends = runs[at] * 0x9E3779B1 % 32 == 0
             if (length >= FEWEST and ends) or length >= 8 * FEWEST:
                 chunk = ormsgpack.packb(runs[begin : at + 2])
-                chunks.append(seal.SPINE_MARK + chunk)
+                spine.append(self._number(seal.SPINE_MARK + chunk))
                 begin = at + 2
-        return ref._replace(runs=runs[begin:], spine=joined(self._numbers(ref.log, chunks)))
+        return ref._replace(runs=runs[begin:], spine=joined(spine))
 
-    def _split(self, channel: str, value: Any) -> tuple[list[int], Form]:
+    def _split(self, value: Any) -> tuple[list[int], Form]:
         kind = type(value)
         if kind is list:
             if not value:
                 return [], LIST
             if len(value) > 4 or not _is_scalar(value[0]):
                 # A copy, because the graph may go on and change the list under a background put.
-                return self._numbers(channel, self._elements(channel, value[:])), LIST
-        elif kind is dict and len(value) > 1 and all(type(key) is str for key in value):
-            names, values = map(list, zip(*value.items(), strict=True))
-            elements = list(self._elements(channel, values, names))
-            if sum(map(len, elements)) > WHOLE_DICT:
-                keys = self._one(channel, names)
-                return self._numbers(channel, [keys, *elements]), DICT
-        whole = self._one(channel, value)
-        if len(whole) <= INLINE:
-            return [], whole
-        return self._numbers(channel, [whole]), ITEM
+                return self._elements(value[:]), LIST
+        elif kind is dict and value and all(type(key) is str for key in value):
+            return self._dict(value)
+        return self._whole(value)
 
-    def _numbers(self, channel: str, raws: Sequence[bytes] | Iterator[bytes]) -> list[int]:
-        """Where the items are, appending those that are nowhere yet."""
-        known = self._known.get(channel, _NOTHING).get
-        fresh = self._provisional.setdefault(channel, {})
-        payloads = self.items.setdefault(channel, {})
-        digest = xxhash.xxh3_128_digest
+    def _whole(self, value: Any) -> tuple[list[int], Form]:
+        try:
+            raw = self._dump_item(value)
+        except Exception as error:
+            raise _At("", value) from error
+        return ([], raw) if len(raw) <= INLINE else ([self._number(raw)], ITEM)
+
+    def _dict(self, value: dict[str, Any]) -> tuple[list[int], Form]:
+        names, values = map(list, zip(*value.items(), strict=True))
+        if any(map(_is_records, values)):
+            return self._tree(names, values)
+        if len(values) > 1:
+            raws = list(self._raws(values, names))
+            if sum(map(len, raws)) > WHOLE_DICT:
+                return [self._number(self._dump_item(names)), *map(self._number, raws)], DICT
+        return self._whole(value)
+
+    def _tree(self, names: list[str], values: list[Any]) -> tuple[list[int], Form]:
+        """A dict that contains lists of records, as the input of a graph or a sub-graph does."""
+        order = [self._number(self._dump_item(names))]
+        parts: list[list[Any]] = []
+        for name, value in zip(names, values, strict=True):
+            try:
+                own, form = self._split(value)
+            except _At as error:
+                raise _At(f"[{name!r}]{error.at}", error.value) from error.__cause__
+            order += own
+            parts.append([form, len(own)])
+        return order, [TREE, parts]
+
+    def _number(self, raw: bytes) -> int:
+        """Where an item is; a provisional number if it is nowhere yet."""
+        mark = xxhash.xxh3_128_digest(raw, SEED)
+        n = self._known.get(mark)
+        if n is not None:
+            self.shared = True
+            return n
+        n = self._provisional.get(mark)
+        if n is None:
+            n = self._provisional[mark] = ~len(self.raws)
+            self.raws[mark] = raw
+        return n
+
+    def _elements(self, values: list[Any]) -> list[int]:
+        """Where the elements are. The loop that runs over every message at every step."""
+        dump, known, digest = self._dump_item, self._known.get, xxhash.xxh3_128_digest
         order: list[int] = []
-        for raw in raws:
-            mark = digest(raw, SEED)
-            n = known(mark)
-            if n is None:
-                n = fresh.get(mark)
-                if n is None:
-                    n = fresh[mark] = ~len(payloads)
-                    payloads[mark] = seal.pack(raw)
-            else:
-                self.shared = True
-            order.append(n)
-        return order
+        append = order.append
+        held = 0
+        for i, element in enumerate(values):
+            if type(element) in _GROUPABLE:
+                held = i
+                break
+            try:
+                raw = dump(element)
+            except Exception as error:
+                raise _At(f"[{i}]", element) from error
+            n = known(digest(raw, SEED))
+            append(self._number(raw) if n is None else n)
+            held = i + 1
+        self.shared = self.shared or any(n >= 0 for n in order)
+        return order + [self._number(raw) for raw in self._raws(values[held:], first=held)]
 
-    def _elements(
-        self, channel: str, values: Sequence[Any], keys: Sequence[str] | None = None
+    def _raws(
+        self, values: Sequence[Any], keys: Sequence[str] | None = None, first: int = 0
     ) -> Iterator[bytes]:
-        dump, codes = self._dump, _CODES
+        """Elements as items, with neighbouring scalars in groups."""
         i, end = 0, len(values)
         while i < end:
-            element = values[i]
             try:
-                if _is_scalar(element):
-                    stop = i + 1
-                    while stop < end and stop - i < GROUP and _is_scalar(values[stop]):
-                        stop += 1
-                    tag, data = dump(list(values[i:stop]))
-                    yield _raw(tag, data, _GROUP_CODES, _GROUPED)
-                    i = stop
+                if not _is_scalar(values[i]):
+                    yield self._dump_item(values[i])
+                    i += 1
                     continue
-                tag, data = dump(element)
+                stop = i + 1
+                while stop < end and stop - i < GROUP and _is_scalar(values[stop]):
+                    stop += 1
+                raw = self._dump_item(list(values[i:stop]))
             except Exception as error:
-                at = f"[{i}]" if keys is None else f"[{keys[i]!r}]"
-                raise _unstorable(channel, at, element, error) from error
-            yield codes[tag] + data if tag == "x1" else _raw(tag, data, codes)
-            i += 1
+                at = f"[{i + first}]" if keys is None else f"[{keys[i]!r}]"
+                raise _At(at, values[i]) from error
+            yield bytes([raw[0] | _GROUPED]) + raw[1:]
+            i = stop
 
-    def _one(self, channel: str, value: Any) -> bytes:
-        try:
-            tag, data = self._dump(value)
-        except Exception as error:
-            raise _unstorable(channel, "", value, error) from error
-        return _raw(tag, data, _CODES)
+
+def _dump_item(serde: SerializerProtocol, value: Any) -> bytes:
+    """Item bytes: one byte (or a name) for the serialiser's tag, then its data."""
+    tag, data = serde.dumps_typed(value)
+    code = _CODES.get(tag)
+    if code is not None:
+        return code + data
+    named = tag.encode("utf-8", "surrogatepass")
+    return bytes([_NAMED, len(named)]) + named + data
+
+
+class _At(Exception):
+    """Where inside a channel's value something cannot be stored; its cause says why."""
+
+    def __init__(self, at: str, value: Any) -> None:
+        self.at, self.value = at, value
+
+    def named(self, channel: str) -> SerializationError:
+        error, inner = self.__cause__, ""
+        if isinstance(error, SerializationError):
+            reason, inner = error.reason, error.path
+        else:
+            reason = f"{type(self.value).__name__} cannot be stored: {error}"
+        return SerializationError(reason, path=f"channel {channel!r}{self.at}{inner}")
+
+
+def _is_records(value: Any) -> bool:
+    """Whether a value inside a dict is a list worth splitting: messages, documents, rows."""
+    return type(value) is list and bool(value) and type(value[0]) not in _NOT_RECORDS
 
 
 def _is_scalar(value: Any) -> bool:
@@ -187,74 +239,86 @@ def _is_scalar(value: Any) -> bool:
     return kind in _SCALARS or (kind is str and len(value) <= SHORT)
 
 
-def _unstorable(channel: str, at: str, value: Any, error: Exception) -> SerializationError:
-    if isinstance(error, SerializationError):
-        reason, inner = error.reason, error.path
-    else:
-        reason, inner = f"{type(value).__name__} cannot be stored: {error}", ""
-    return SerializationError(reason, path=f"channel {channel!r}{at}{inner}")
-
-
 class Decoder:
     """Rebuilds values from items. One per read: raw items are unpacked once, objects are fresh."""
 
-    def __init__(self, serde: SerializerProtocol, thread_id: str, items: Items) -> None:
-        self._load = serde.loads_typed
-        self._thread_id = thread_id
+    def __init__(
+        self,
+        serde: SerializerProtocol,
+        thread_id: str,
+        items: Items,
+        held: Mapping[int, bytes] | None = None,
+    ) -> None:
+        exact = isinstance(serde, ExactSerializer)
+        self._load_item: Callable[[bytes], Any] = (
+            serde.load_item if exact else partial(_load_item, serde)  # type: ignore[attr-defined]
+        )
+        self._seed = seal.log_seed(thread_id)
         self._items = items
-        self._raws: dict[str, dict[int, bytes]] = {}
+        self._held: Mapping[int, bytes] = held or {}
+        self.raws: dict[int, bytes] = {}
+        """What was unpacked so far."""
 
     def value(self, where: str, ref: Ref, form: Form) -> Any:
         """The value; `where` names thread, checkpoint and channel for errors."""
         try:
-            return self._value(ref, form)
+            if type(form) is bytes:
+                return self._load_item(form)
+            return self._value(self._unpacked(order_of(ref, self.spine)), form)
         except seal.Damaged as error:
             raise seal.damaged(where, error) from error
-        except (IndexError, UnicodeDecodeError) as error:
-            raise seal.damaged(where, seal.Damaged(f"an item is malformed: {error}")) from error
         except DurableError as error:
             error.args = (f"{where}: {error}", *error.args[1:])
             raise
+        except (IndexError, TypeError, UnicodeDecodeError) as error:
+            raise seal.damaged(where, seal.Damaged(f"an item is malformed: {error}")) from error
 
-    def _value(self, ref: Ref, form: Form) -> Any:
-        if isinstance(form, bytes):
-            return self._one(form)
-        if isinstance(form, list):
-            return _DeltaSnapshot(self._value(ref, form[0]))
-        raws = self.raws(ref)
+    def _value(self, raws: Sequence[bytes], form: Form) -> Any:
         if form == LIST:
             return self._many(raws)
         if form == DICT:
-            keys, values = self._one(raws[0]), self._many(raws[1:])
-            if type(keys) is not list or len(keys) != len(values):
-                raise seal.Damaged("a dict's keys and values do not match")
-            return dict(zip(keys, values, strict=True))
+            return self._dict(raws[0], self._many(raws[1:]))
         if form == ITEM:
-            return self._one(raws[0])
+            return self._load_item(raws[0])
+        if isinstance(form, bytes):
+            return self._load_item(form)
+        if isinstance(form, list) and len(form) == 1:
+            return _DeltaSnapshot(self._value(raws, form[0]))
+        if isinstance(form, list) and form[:1] == [TREE]:
+            values, at = [], 1
+            for inner, count in form[1]:
+                values.append(self._value(raws[at : at + count], inner))
+                at += count
+            return self._dict(raws[0], values)
         raise seal.Damaged(f"unknown form {form!r}")
 
-    def raws(self, ref: Ref) -> list[bytes]:
-        """Verified, unpacked items in order."""
-        return self._unpacked(ref.log, order_of(ref, self.spine))
+    def _dict(self, keys: bytes, values: list[Any]) -> dict[str, Any]:
+        names = self._load_item(keys)
+        if type(names) is not list or len(names) != len(values):
+            raise seal.Damaged("a dict's keys and values do not match")
+        return dict(zip(names, values, strict=True))
 
-    def spine(self, log: str, number: int) -> Runs:
+    def spine(self, number: int) -> Runs:
         """The runs in a spine item."""
-        raw = self._unpacked(log, (number,))[0]
+        raw = self._unpacked((number,))[0]
         if raw[:1] != seal.SPINE_MARK:
-            raise seal.Damaged(f"item {number} of log {log!r} is not what it should be")
+            raise seal.Damaged(f"item {number} is not what it should be")
         return tuple(ormsgpack.unpackb(raw[1:]))
 
-    def _unpacked(self, log: str, order: Iterable[int]) -> list[bytes]:
-        stored = self._items.get(log, {})
-        done = self._raws.setdefault(log, {})
-        seed = seal.log_seed(self._thread_id, log)
+    def _unpacked(self, order: Sequence[int]) -> list[bytes]:
+        """Verified, unpacked items in order."""
+        try:
+            return [self._held[n] for n in order]
+        except KeyError:
+            pass
+        held, done, items, seed = self._held.get, self.raws, self._items, self._seed
         out = []
         for n in order:
-            raw = done.get(n)
+            raw = held(n) or done.get(n)
             if raw is None:
-                blob = stored.get(n)
+                blob = items.get(n)
                 if blob is None:
-                    raise seal.Damaged(f"item {n} of log {log!r} is missing")
+                    raise seal.Damaged(f"item {n} is missing")
                 raw = done[n] = seal.unpack(seal.open_item(seed, n, blob))
             out.append(raw)
         return out
@@ -262,41 +326,37 @@ class Decoder:
     def check(self, where: str, ref: Ref) -> None:
         """Verify items without building anything from them."""
         try:
-            self.raws(ref)
+            self._unpacked(order_of(ref, self.spine))
         except seal.Damaged as error:
-            raise seal.damaged(f"{where}, channel {ref.log!r}", error) from error
+            raise seal.damaged(f"{where}, channel {ref.channel!r}", error) from error
 
-    def digests(self, log: str) -> dict[bytes, int]:
-        """Digest to number of every item of `log` unpacked so far."""
+    def learned(self) -> list[tuple[bytes, int, bytes]]:
+        """Digest, number and raw bytes of every item unpacked so far."""
         digest = xxhash.xxh3_128_digest
-        return {digest(raw, SEED): n for n, raw in self._raws.get(log, {}).items()}
-
-    @property
-    def logs(self) -> tuple[str, ...]:
-        return tuple(self._raws)
+        return [(digest(raw, SEED), n, raw) for n, raw in self.raws.items()]
 
     def _many(self, raws: Sequence[bytes]) -> list[Any]:
+        load = self._load_item
+        if not any(raw[0] & _GROUPED for raw in raws):
+            return [load(raw) for raw in raws]
         out: list[Any] = []
-        load, append = self._load, out.append
         for raw in raws:
-            code = raw[0]
-            if code == 0:
-                append(load(("x1", raw[1:])))
-            elif code & _GROUPED:
-                group = self._one(raw)
+            if raw[0] & _GROUPED:
+                group = load(bytes([raw[0] & ~_GROUPED]) + raw[1:])
                 if type(group) is not list:
                     raise seal.Damaged("a group is not a list")
                 out.extend(group)
             else:
-                append(self._one(raw))
+                out.append(load(raw))
         return out
 
-    def _one(self, raw: bytes) -> Any:
-        code = raw[0] & ~_GROUPED
-        if code == _NAMED:
-            end = 2 + raw[1]
-            tag = raw[2:end].decode("utf-8", "surrogatepass")
-            return self._load((tag, raw[end:]))
-        if code >= len(_TAGS):
-            raise seal.Damaged(f"unknown item tag {code}")
-        return self._load((_TAGS[code], raw[1:]))
+
+def _load_item(serde: SerializerProtocol, raw: bytes) -> Any:
+    """The inverse of `_dump_item`."""
+    code = raw[0]
+    if code == _NAMED:
+        end = 2 + raw[1]
+        return serde.loads_typed((raw[2:end].decode("utf-8", "surrogatepass"), raw[end:]))
+    if code >= len(ITEM_TAGS):
+        raise seal.Damaged(f"unknown item tag {code}")
+    return serde.loads_typed((ITEM_TAGS[code], raw[1:]))

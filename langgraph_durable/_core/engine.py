@@ -23,13 +23,14 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph_durable._core import lineage
 from langgraph_durable._core.codec import Decoder, Encoder
 from langgraph_durable._core.header import Header, Version, split_checkpoint
-from langgraph_durable._core.memory import Entry, Memory, Part, Pledge, Record
+from langgraph_durable._core.memory import Entry, Learned, Memory, Part, Pledge, Record
 from langgraph_durable._core.records import (
     CheckpointDraft,
     CheckpointRow,
     Cursor,
     Edit,
     Guard,
+    Held,
     Listing,
     Loaded,
     Selection,
@@ -79,13 +80,17 @@ class Engine:
 
     async def get(self, serde: SerializerProtocol, place: Place) -> Restored | None:
         began = time.perf_counter()
-        loaded = await self.storage.load(*place)
+        part = self.memory.part(place.thread_id)
+        held = Held(part.epoch, part.raws) if part else Held()
+        loaded = await self.storage.load(*place, held)
         if loaded is None:
             return None
-        decoder = Decoder(serde, loaded.thread_id, loaded.items)
+        raws = part.raws if part and part.epoch == loaded.epoch else None
+        decoder = Decoder(serde, loaded.thread_id, loaded.items, raws)
         header = lineage.read_row(loaded.thread_id, loaded.row)
         restored = self._restore(loaded, header, decoder)
-        if self.memory.limit:
+        is_new = part is None or place[1:] not in part.records or part.epoch != loaded.epoch
+        if self.memory.limit and (is_new or decoder.raws):
             self._remember(loaded, header, decoder)
         if logger.isEnabledFor(logging.DEBUG):
             self._log("restored", restored.place, restored.metadata, _bytes(loaded), began)
@@ -105,8 +110,8 @@ class Engine:
         writes = [
             (
                 w.task_id,
-                w.ref.log,
-                decoder.value(f"{where}, pending write to {w.ref.log!r}", w.ref, w.form),
+                w.ref.channel,
+                decoder.value(f"{where}, pending write to {w.ref.channel!r}", w.ref, w.form),
             )
             for w in lineage.pending(loaded.thread_id, loaded.writes)
         ]
@@ -130,11 +135,10 @@ class Engine:
         return metadata
 
     def _remember(self, loaded: Loaded, header: Header, decoder: Decoder) -> Part:
+        record = Record(header.versions.copy(), header.entries)
+        place = loaded.row.ns, loaded.row.id
         return self.memory.learn(
-            loaded.thread_id,
-            loaded.epoch,
-            [(log, decoder.digests(log)) for log in decoder.logs],
-            (loaded.row.ns, loaded.row.id, Record(header.versions.copy(), header.entries)),
+            loaded.thread_id, loaded.epoch, Learned(decoder.learned(), place, record)
         )
 
     async def page(
@@ -227,7 +231,7 @@ class Engine:
     ) -> CheckpointDraft:
         thread_id, ns, parent = place
         part, base, linked = await self._base(serde, place)
-        encoder = Encoder(serde, part.logs if part else {})
+        encoder = Encoder(serde, part.numbers if part else {})
         values, versions = checkpoint["channel_values"], checkpoint["channel_versions"]
         entries: dict[str, Entry] = {}
         elsewhere: dict[str, Version] = {}
@@ -257,12 +261,17 @@ class Engine:
         )
         run = metadata.get("run_id")
         run = str(run) if run is not None else None
-        record = ns, checkpoint["id"], Record(header.versions, entries)
+        learned = Learned(
+            [(digest, 0, raw) for digest, raw in encoder.raws.items()],
+            (ns, checkpoint["id"]),
+            Record(header.versions, entries),
+            run,
+        )
         return CheckpointDraft(
             thread_id=thread_id,
             epoch=part.epoch if part and (kept or linked or encoder.shared) else None,
-            items=encoder.items,
-            memory=Pledge(self.memory, thread_id, part, encoder.items, record, run),
+            items=encoder.items(),
+            memory=Pledge(self.memory, thread_id, part, learned),
             ns=ns,
             id=checkpoint["id"],
             parent=parent,
@@ -288,7 +297,7 @@ class Engine:
             known = part.newest(ns) if parent is None else part.records.get((ns, parent))
             if known is not None:
                 return part, known, parent is not None
-        loaded = await self.storage.load(thread_id, ns, parent)
+        loaded = await self.storage.load(thread_id, ns, parent, Held())
         if loaded is None:
             return part, Record({}, {}), False
         header = lineage.read_row(thread_id, loaded.row)
@@ -336,7 +345,7 @@ class Engine:
         thread_id = place.thread_id
         for _ in range(TRIES):
             part = self.memory.part(thread_id)
-            encoder = Encoder(serde, part.logs if part else {})
+            encoder = Encoder(serde, part.numbers if part else {})
             ordinary, special = [], {}
             for position, (channel, value) in enumerate(writes):
                 ref, form = encoder.value(channel, value)
@@ -345,11 +354,13 @@ class Engine:
                     special[idx] = Write(idx, ref, form)
                 else:
                     ordinary.append(Write(idx, ref, form))
+            new = [(digest, 0, raw) for digest, raw in encoder.raws.items()]
+            learned = Learned(new, run=run)
             draft = WritesDraft(
                 thread_id=thread_id,
                 epoch=part.epoch if part and encoder.shared else None,
-                items=encoder.items,
-                memory=Pledge(self.memory, thread_id, part, encoder.items, None, run),
+                items=encoder.items(),
+                memory=Pledge(self.memory, thread_id, part, learned),
                 ns=place.ns,
                 id=place.id or "",
                 task_id=task_id,
@@ -427,7 +438,7 @@ class Engine:
 
 
 def _bytes(loaded: Loaded) -> int:
-    items = sum(len(blob) for log in loaded.items.values() for blob in log.values())
+    items = sum(map(len, loaded.items.values()))
     return len(loaded.row.body) + sum(len(w.body) for w in loaded.writes) + items
 
 

@@ -95,7 +95,7 @@ def read_header(row: CheckpointRow) -> Header:
         _, table, values, bare, seen, rest, metadata, linked, capsules = raw
         named = [ref for ref in refs if ref.kind == VALUE]
         entries = {
-            ref.log: Entry(None if v < 0 else table[v], form, ref)
+            ref.channel: Entry(None if v < 0 else table[v], form, ref)
             for ref, (v, form) in zip(named, values, strict=True)
         }
         versions = {ch: e.version for ch, e in entries.items() if e.version is not None}
@@ -121,7 +121,7 @@ def read_header(row: CheckpointRow) -> Header:
 def _capsules(refs: Iterable[Ref], stored: list[Any]) -> dict[str, tuple[Capsule, Ref]]:
     kept = [ref for ref in refs if ref.kind == CAPSULE]
     return {
-        ref.log: (Capsule(seed, tuple((t, f, n) for t, f, n in writes), seed_items), ref)
+        ref.channel: (Capsule(seed, tuple((t, f, n) for t, f, n in writes), seed_items), ref)
         for ref, (seed, seed_items, writes) in zip(kept, stored, strict=True)
     }
 

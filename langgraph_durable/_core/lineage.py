@@ -92,7 +92,7 @@ class Search:
     def visit(self, refs: Refs) -> None:
         for ref in refs:
             if self.started or ref.kind == CAPSULE:
-                self.channels.discard(ref.log)
+                self.channels.discard(ref.channel)
         self.started = True
 
 
@@ -125,7 +125,7 @@ def _history_of(
                 [
                     (w.task_id, channel, decoder.value(where, w.ref, w.form))
                     for w in writes[depth]
-                    if w.ref.log == channel
+                    if w.ref.channel == channel
                 ]
             )
             entry = header.entries.get(channel)
@@ -148,10 +148,10 @@ def _unfold(capsule: Capsule, ref: Ref) -> Iterator[tuple[str, Ref, Form] | None
     """The seed (or None), then the writes of a capsule, each with its own ref."""
     order = list(numbers(ref.runs))
     at = capsule.seed_items
-    seed = Ref(ref.log, joined(order[:at]))
+    seed = Ref(ref.channel, joined(order[:at]))
     yield None if capsule.seed is None else ("", seed, capsule.seed)
     for task_id, form, count in capsule.writes:
-        yield task_id, Ref(ref.log, joined(order[at : at + count])), form
+        yield task_id, Ref(ref.channel, joined(order[at : at + count])), form
         at += count
 
 
@@ -196,8 +196,7 @@ def remove(
         if (write.ns, write.id) not in drop and write not in gone:
             kept_refs += unpack_refs(write.refs)
     for ref in kept_refs:
-        keep = edit.keep.setdefault(ref.log, set())
-        keep.update(numbers(ref.spine), order_of(ref, listing.spines))
+        edit.keep.update(numbers(ref.spine), order_of(ref, listing.spines))
     edit.heads = {
         ns: thread.next_head(ns, drop) for ns, head in listing.heads.items() if (ns, head) in drop
     }
@@ -270,7 +269,7 @@ class _Thread:
         seed: tuple[Ref, Form] | None = None
         for header, row in above:
             stored = pending(self.thread_id, self.writes.get((row.ns, row.id), ()))
-            blocks.append([(w.task_id, w.ref, w.form) for w in stored if w.ref.log == channel])
+            blocks.append([(w.task_id, w.ref, w.form) for w in stored if w.ref.channel == channel])
             entry = header.entries.get(channel)
             if entry is not None:
                 seed = entry.ref, entry.form

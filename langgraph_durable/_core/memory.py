@@ -1,6 +1,6 @@
 """What the saver remembers of recently used threads, so that it need not read back.
 
-For each thread: the digest and number of items known to be in its logs, the entries of the
+For each thread: the digest, number and bytes of items known to be stored, the entries of the
 newest checkpoints, and the *epoch* in which all of that was true. Anything that removes items
 changes the epoch, a draft that shares remembered items carries the epoch it remembers, and the
 store refuses it if that has passed. So this memory may be stale but never wrong, may be dropped
@@ -19,7 +19,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from langgraph_durable._core.records import Finals, Ref, Stored, settled
+from langgraph_durable._core.records import Ref, Stored, settled
 
 SEED = int.from_bytes(os.urandom(8), "little")
 
@@ -48,20 +48,32 @@ class Record(NamedTuple):
     entries: Entries
 
 
+class Learned(NamedTuple):
+    """Something that is stored: items (digest, number, raw bytes), and maybe a checkpoint."""
+
+    items: Iterable[tuple[bytes, int, bytes]] = ()
+    place: tuple[str, str] = ("", "")
+    record: Record | None = None
+    run: str | None = None
+
+
 class Part:
     """What is known of one thread in one epoch; another epoch is another part.
 
-    Readers look things up without a lock, so nothing in here is taken out again but `records`.
+    `raws` are the items themselves, so that a thread in use is not read again and again; they go
+    when they are many, the digests stay. Readers look things up without a lock.
     """
 
-    __slots__ = ("epoch", "logs", "records", "runs", "size", "void")
+    __slots__ = ("epoch", "numbers", "raw_size", "raws", "records", "runs", "size", "void")
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
-        self.logs: dict[str, dict[bytes, int]] = {}
+        self.numbers: dict[bytes, int] = {}
+        self.raws: dict[int, bytes] = {}
         self.records: OrderedDict[tuple[str, str], Record] = OrderedDict()
         self.runs: set[str] = set()
         self.size = 0
+        self.raw_size = 0
         self.void = False
         """Something in here was undone: a draft made from this part must be made anew."""
 
@@ -72,27 +84,25 @@ class Part:
                 return record
         return None
 
-    def add(
-        self,
-        items: Iterable[tuple[str, Mapping[bytes, int]]],
-        record: tuple[str, str, Record] | None,
-        run: str | None,
-    ) -> None:
-        for log, numbers in items:
-            known = self.logs.setdefault(log, {})
-            held = len(known)
-            known.update(numbers)
-            self.size += (len(known) - held) * DIGEST_BYTES
-        if record is not None:
-            ns, id, new = record
-            replaced = self.records.pop((ns, id), None)
-            self.records[ns, id] = new
+    def add(self, new: Learned, most_raw: int) -> None:
+        before = len(self.numbers)
+        for digest, number, raw in new.items:
+            self.numbers[digest] = number
+            if number not in self.raws:
+                self.raws[number] = raw
+                self.raw_size += len(raw)
+        self.size += (len(self.numbers) - before) * DIGEST_BYTES
+        if self.raw_size > most_raw:
+            self.raws, self.raw_size = {}, 0
+        if new.record is not None:
+            replaced = self.records.pop(new.place, None)
+            self.records[new.place] = new.record
             old = self.records.popitem(last=False)[1] if len(self.records) > RECORDS else None
             for gone in (replaced, old):
                 self.size -= ENTRY_BYTES * len(gone.versions) if gone else 0
-            self.size += ENTRY_BYTES * len(new.versions)
-        if run is not None and run not in self.runs:
-            self.runs.add(run)
+            self.size += ENTRY_BYTES * len(new.record.versions)
+        if new.run is not None and new.run not in self.runs:
+            self.runs.add(new.run)
             self.size += ENTRY_BYTES
 
 
@@ -122,30 +132,23 @@ class Memory:
         with self._lock:
             found = self._parts.pop(thread_id, None)
             if found:
-                self._size -= found.size
+                self._size -= found.size + found.raw_size
                 found.void = found.void or void
 
-    def learn(
-        self,
-        thread_id: str,
-        epoch: int,
-        items: Iterable[tuple[str, Mapping[bytes, int]]] = (),
-        record: tuple[str, str, Record] | None = None,
-        run: str | None = None,
-    ) -> Part:
+    def learn(self, thread_id: str, epoch: int, new: Learned) -> Part:
         """Add what is known to be stored in `epoch`; another epoch than remembered starts anew."""
         with self._lock:
             part = self._parts.get(thread_id)
             if part is None or part.epoch != epoch:
-                self._size -= part.size if part else 0
+                self._size -= part.size + part.raw_size if part else 0
                 part = self._parts[thread_id] = Part(epoch)
             self._parts.move_to_end(thread_id)
-            before = part.size
-            part.add(items, record, run)
-            self._size += part.size - before
+            before = part.size + part.raw_size
+            part.add(new, self.limit // 4)
+            self._size += part.size + part.raw_size - before
             while self._size > self.limit and self._parts:
                 _, oldest = self._parts.popitem(last=False)
-                self._size -= oldest.size
+                self._size -= oldest.size + oldest.raw_size
         return part
 
     def after_fork(self) -> None:
@@ -161,43 +164,34 @@ class Pledge:
     fails, what was learned is void, and so is every draft that was made from it meanwhile.
     """
 
-    __slots__ = ("_items", "_memory", "_part", "_record", "_run", "_thread_id")
+    __slots__ = ("_learned", "_memory", "_part", "_thread_id")
 
-    def __init__(
-        self,
-        memory: Memory,
-        thread_id: str,
-        part: Part | None,
-        items: Mapping[str, Mapping[bytes, bytes]],
-        record: tuple[str, str, Record] | None,
-        run: str | None,
-    ) -> None:
+    def __init__(self, memory: Memory, thread_id: str, part: Part | None, learned: Learned) -> None:
         self._memory, self._thread_id, self._part = memory, thread_id, part
-        self._items, self._record, self._run = items, record, run
+        self._learned = learned
 
     def is_void(self) -> bool:
         return self._part is not None and self._part.void
 
-    def known(self, epoch: int, log: str) -> Mapping[bytes, int]:
+    def known(self, epoch: int) -> Mapping[bytes, int]:
         part = self._memory.part(self._thread_id)
-        return part.logs.get(log, {}) if part is not None and part.epoch == epoch else {}
+        return part.numbers if part is not None and part.epoch == epoch else {}
 
     def keep(self, stored: Stored) -> None:
         if not self._memory.limit:
             return
-        finals: Finals = stored.finals
-        record = self._record
-        if record is not None:
-            ns, id, (versions, entries) = record
+        new, finals = self._learned, stored.finals
+        record = new.record
+        if record is not None and finals:
             entries = {
                 channel: entry._replace(ref=settled(entry.ref, finals))
-                for channel, entry in entries.items()
+                for channel, entry in record.entries.items()
             }
-            record = ns, id, Record(versions, entries)
-        items = [
-            (log, dict(zip(self._items[log], final, strict=True))) for log, final in finals.items()
-        ]
-        self._memory.learn(self._thread_id, stored.epoch, items, record, self._run)
+            record = Record(record.versions, entries)
+        items = [(digest, n, raw) for (digest, _, raw), n in zip(new.items, finals, strict=False)]
+        self._memory.learn(
+            self._thread_id, stored.epoch, Learned(items, new.place, record, new.run)
+        )
 
     def drop(self) -> None:
         self._memory.forget(self._thread_id, void=True)

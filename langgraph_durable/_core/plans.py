@@ -89,6 +89,7 @@ class Plan:
         self.cls = cls
         # 0xc1 never starts a msgpack value, so it can mark a record at the top level.
         self.lead = bytes((0xC1, self.code))
+        self.item_lead = b"\x00" + self.lead
 
     def encode(self, obj: Any, pack: Pack) -> bytes:
         """Return the body of the record that stands for `obj`."""

@@ -1,19 +1,28 @@
 """What crosses the port between the rules and a store: rows of bytes, and drafts of rows.
 
-A *run* is a stretch of item numbers in a log, written flat: `(start, count, start, count, ...)`.
-A *ref* names a log and the runs a row needs of it. Refs travel beside the body, in plain msgpack,
-so that a store can fetch and count items without understanding anything else. A long ref leaves
-its first runs to *spine* items, each of which holds some runs in its turn: they are shared like
-any item, so that a list in many pieces does not spell all of them in every record.
+The items of a thread are numbered 0, 1, 2 ... in one log. A *run* is a stretch of numbers, written
+flat: `(start, count, start, count, ...)`. A *ref* says which runs a channel's value needs. Refs
+travel beside the body, in plain msgpack, so that a store can fetch and count items without
+understanding anything else. A long ref leaves its first runs to *spine* items, each of which holds
+some runs in its turn: they are shared like any item, so that a list in many pieces does not spell
+all of them in every record.
 
 A draft is a row whose new items have no numbers yet: they are written `~0, ~1, ...` (negative)
-in the order they stand in `Draft.items`. The store alone knows which number comes next in a log,
+in the order they stand in `Draft.items`. The store alone knows which number comes next,
 so it calls `number` inside its transaction: no reservation, no gap, no clash between processes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Container,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -22,18 +31,18 @@ import ormsgpack
 from langgraph_durable._core import seal
 
 Runs = tuple[int, ...]
-Items = dict[str, dict[int, bytes]]
-"""Sealed items by log and number."""
+Items = dict[int, bytes]
+"""Sealed items by number."""
 
-Finals = Mapping[str, Sequence[int]]
-"""The numbers that the new items of a draft got, by log and in their order."""
+Finals = Sequence[int]
+"""The numbers that the new items of a draft got, in their order."""
 
 VALUE, CAPSULE = 0, 1
 """What a ref belongs to: a channel's value, or the history kept for a channel (see `lineage`)."""
 
 
 class Ref(NamedTuple):
-    log: str
+    channel: str
     runs: Runs
     kind: int = VALUE
     spine: Runs = ()
@@ -46,9 +55,9 @@ Refs = tuple[Ref, ...]
 def pack_refs(refs: Iterable[Ref]) -> bytes:
     return ormsgpack.packb(
         [
-            [seal.name(r.log), list(r.runs), r.kind, list(r.spine)]
+            [seal.name(r.channel), list(r.runs), r.kind, list(r.spine)]
             if r.spine
-            else [seal.name(r.log), list(r.runs), r.kind]
+            else [seal.name(r.channel), list(r.runs), r.kind]
             for r in refs
         ]
     )
@@ -57,8 +66,8 @@ def pack_refs(refs: Iterable[Ref]) -> bytes:
 def unpack_refs(blob: bytes) -> Refs:
     try:
         return tuple(
-            Ref(seal.unname(log), tuple(runs), kind, *map(tuple, spine))
-            for log, runs, kind, *spine in ormsgpack.unpackb(blob)
+            Ref(seal.unname(channel), tuple(runs), kind, *map(tuple, spine))
+            for channel, runs, kind, *spine in ormsgpack.unpackb(blob)
         )
     except Exception as error:
         raise seal.Damaged("references cannot be read") from error
@@ -107,21 +116,20 @@ def placed(runs: Runs, final: Sequence[int]) -> Runs:
 
 def settled(ref: Ref, finals: Finals) -> Ref:
     """`ref` with all its items under their final numbers."""
-    final = finals.get(ref.log)
-    if not final:
+    if not finals or (not ref.runs and not ref.spine):
         return ref
-    return Ref(ref.log, placed(ref.runs, final), ref.kind, placed(ref.spine, final))
+    return Ref(ref.channel, placed(ref.runs, finals), ref.kind, placed(ref.spine, finals))
 
 
-Spines = Callable[[str, int], Runs]
-"""The runs that a spine item of a log holds."""
+Spines = Callable[[int], Runs]
+"""The runs that a spine item holds."""
 
 
 def order_of(ref: Ref, spines: Spines) -> list[int]:
     """The numbers of all items of a value, in order."""
     order: list[int] = []
     for n in numbers(ref.spine):
-        order += numbers(spines(ref.log, n))
+        order += numbers(spines(n))
     order += numbers(ref.runs)
     return order
 
@@ -224,29 +232,27 @@ class Draft:
     thread_id: str
     epoch: int | None
     """The epoch the shared items were seen in; None when the draft shares none."""
-    items: Mapping[str, Mapping[bytes, bytes]]
-    """New payloads, not sealed, by log and digest."""
+    items: Mapping[bytes, bytes]
+    """New payloads, not sealed, by digest."""
     memory: Recollection
 
-    def number(
-        self, epoch: int, log: str, next_number: Callable[[], int]
-    ) -> tuple[list[int], list[tuple[int, bytes]]]:
-        """The final numbers of the new items of a log, and `(number, sealed)` of those to add.
+    def number(self, epoch: int, following: int) -> tuple[list[int], list[tuple[int, bytes]]]:
+        """The final numbers of the new items, and `(number, sealed)` of those to add.
 
-        What somebody else has stored since the draft was made is not stored again.
+        `following` is the number that comes next in the thread's log. What somebody else has
+        stored since the draft was made is not stored again.
         """
-        known = self.memory.known(epoch, log)
-        seed = seal.log_seed(self.thread_id, log)
-        following = -1
-        final: list[int] = []
+        known = self.memory.known(epoch)
+        seed = seal.log_seed(self.thread_id)
+        finals: list[int] = []
         add: list[tuple[int, bytes]] = []
-        for digest, payload in self.items[log].items():
+        for digest, payload in self.items.items():
             n = known.get(digest)
             if n is None:
-                n = following = following + 1 if add else next_number()
+                n, following = following, following + 1
                 add.append((n, seal.seal_item(seed, n, payload)))
-            final.append(n)
-        return final, add
+            finals.append(n)
+        return finals, add
 
 
 class Recollection(Protocol):
@@ -257,7 +263,7 @@ class Recollection(Protocol):
     """
 
     def is_void(self) -> bool: ...
-    def known(self, epoch: int, log: str) -> Mapping[bytes, int]: ...
+    def known(self, epoch: int) -> Mapping[bytes, int]: ...
     def keep(self, stored: Stored) -> None: ...
     def drop(self) -> None: ...
 
@@ -354,6 +360,13 @@ class Loaded:
     """It names a parent that is not stored."""
 
 
+class Held(NamedTuple):
+    """Items that the caller still has. A store may leave them out if the epoch is the same."""
+
+    epoch: int | None = None
+    numbers: Container[int] = ()
+
+
 class Selection(NamedTuple):
     """What `list` asks for; None means any."""
 
@@ -399,5 +412,5 @@ class Edit:
     replace: list[CheckpointRow] = field(default_factory=list)
     heads: dict[str, str | None] = field(default_factory=dict)
     """Heads that move; None where the namespace is empty now."""
-    keep: dict[str, set[int]] = field(default_factory=dict)
-    """Item numbers that survive, by log; the others go."""
+    keep: set[int] = field(default_factory=set)
+    """Numbers of the items that survive; the others go."""

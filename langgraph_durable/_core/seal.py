@@ -5,7 +5,7 @@ Everything a store keeps passes through here last on the way in and first on the
 payload **and the place** it was written for, so that a flipped bit and a row in the wrong place
 look the same: `CorruptionError`. The checksum (xxh3, 64 bit) is against accidents, not attackers.
 
-Items are many and small, so their place is folded into the seed: `log_seed` once per log, plus
+Items are many and small, so their place is folded into the seed: `log_seed` of the thread, plus
 the item's number. Records are few, so their place is spelled out and hashed with them.
 """
 
@@ -99,9 +99,9 @@ def unpack(payload: bytes) -> bytes:
 
 
 @lru_cache(maxsize=4096)
-def log_seed(thread_id: str, log: str) -> int:
-    """The place of a log, to which an item's number is added."""
-    return xxhash.xxh3_64_intdigest(names(("i", thread_id, log)))
+def log_seed(thread_id: str) -> int:
+    """The place of a thread's log, to which an item's number is added."""
+    return xxhash.xxh3_64_intdigest(names(("i", thread_id)))
 
 
 def seal_item(seed: int, number: int, payload: bytes) -> bytes:

@@ -53,6 +53,10 @@ from langgraph_durable.errors import (
 )
 
 TAG = "x1"
+ITEM_TAGS = (TAG, "null", "bytes", "bytearray", "msgpack")
+"""Tags that stand in stored items as their position here: append only."""
+_TAG_CODES = {tag: bytes([code]) for code, tag in enumerate(ITEM_TAGS)}
+_NAMED = 0x3F
 _LEAD = 0xC1
 # Records inside records. Each costs three Python frames on load, and LangGraph has its own.
 _LEVELS = 100
@@ -67,6 +71,7 @@ _OPTIONS = (
     | ormsgpack.OPT_PASSTHROUGH_BIG_INT
 )
 _NATIVE = frozenset({str, int, float, bool, list, dict})
+_TAGGED = _NATIVE | {bytes, bytearray, type(None)}
 
 Default = Callable[[Any], Any]
 
@@ -443,6 +448,34 @@ class ExactSerializer(JsonPlusSerializer):
             return TAG, plan.lead + plan.encode(obj, _pack)
         except Exception:
             return TAG, _dump_carefully(obj)
+
+    def dump_item(self, obj: Any) -> bytes:
+        """Return the bytes of `dumps_typed` behind one byte for the tag; the way of the codec."""
+        kind = type(obj)
+        if kind not in _TAGGED:
+            try:
+                plan = PLANS[kind]
+                return plan.item_lead + plan.encode(obj, _pack)
+            except Exception:  # `dumps_typed` finds out what is wrong
+                pass
+        tag, data = self.dumps_typed(obj)
+        return _TAG_CODES[tag] + data
+
+    def load_item(self, raw: bytes) -> Any:
+        """Return the value that `dump_item` was given."""
+        if raw[0] == 0:
+            try:
+                if raw[1] == _LEAD:
+                    return self._rebuild(raw[2], unpackb(raw[3:], ext_hook=self._hook))
+                return unpackb(raw[1:], ext_hook=self._hook)
+            except BaseException as error:
+                raise _explained(error)  # noqa: B904
+        if raw[0] == _NAMED:
+            end = 2 + raw[1]
+            return self.loads_typed((raw[2:end].decode("utf-8", "surrogatepass"), raw[end:]))
+        if raw[0] >= len(ITEM_TAGS):
+            raise CorruptionError(f"unknown item tag {raw[0]}")
+        return self.loads_typed((ITEM_TAGS[raw[0]], raw[1:]))
 
     def loads_typed(self, data: tuple[str, bytes]) -> Any:
         """Return the value that `dumps_typed`, or the stock serializer, was given."""

@@ -3,9 +3,9 @@
 Every verb is a coroutine. A store whose driver never suspends lets the sync API finish it with a
 single `send(None)`; see `_sqlite.database` for how one store serves both colours.
 
-A store keeps, for each thread: an epoch (any number that is never used twice for one thread id),
-logs of numbered items by channel name, checkpoint rows, write rows, one head per namespace, and
-which runs wrote to it. It does not look into bodies; refs are all it understands. Drafts talk to
+A store keeps, for each thread: an epoch (any number that is never used twice for one thread id), a
+log of numbered items, checkpoint rows, write rows, one head per namespace, and which runs wrote
+to it. It does not look into bodies; refs are all it understands. Drafts talk to
 the memory they were made from through `Draft.memory` while the store carries them out.
 """
 
@@ -20,6 +20,7 @@ from langgraph_durable._core.records import (
     CheckpointRow,
     Cursor,
     Edit,
+    Held,
     Listing,
     Loaded,
     Page,
@@ -36,7 +37,7 @@ class Stale(Exception):
 class Storage(Protocol):
     """A dozen verbs."""
 
-    async def load(self, thread_id: str, ns: str, id: str | None) -> Loaded | None:
+    async def load(self, thread_id: str, ns: str, id: str | None, held: Held) -> Loaded | None:
         """The checkpoint with its writes and items; the head when `id` is None."""
 
     async def page(

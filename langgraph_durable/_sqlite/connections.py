@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import os
 import sqlite3
 import threading
@@ -37,6 +36,8 @@ PAUSE = 5.0
 
 class Connections(Protocol):
     name: str
+    exclusive: bool
+    """Nobody else uses the same connection."""
 
     def read(self, act: Act[T]) -> T: ...
     def write(self, act: Act[T]) -> T: ...
@@ -55,50 +56,45 @@ class Settings:
         self.busy_timeout = busy_timeout
 
 
-@contextlib.contextmanager
-def _moment(conn: sqlite3.Connection) -> Iterator[None]:
-    """A read transaction: everything inside sees one moment."""
+def _in_one_moment(conn: sqlite3.Connection, act: Act[T]) -> T:
+    """Read in a transaction: everything inside sees one moment."""
     conn.execute("BEGIN")
     try:
-        yield
+        return act(conn)
     finally:
-        if conn.in_transaction:
-            conn.execute("ROLLBACK")
+        schema.rollback(conn)
 
 
 class Gate:
     """Lets any number of readers through until it is shut; shutting waits for them, for a while."""
 
     def __init__(self) -> None:
-        self._passage = threading.Lock()
-        self._inside: set[int] = set()
-        self._ticket = itertools.count()
+        self._entrance, self._count = threading.Lock(), threading.Lock()
+        self._inside = 0
 
-    @contextlib.contextmanager
-    def through(self) -> Iterator[None]:
-        me = next(self._ticket)
-        with self._passage:
-            self._inside.add(me)
-        try:
-            yield
-        finally:
-            self._inside.discard(me)
+    def __enter__(self) -> None:
+        with self._entrance, self._count:
+            self._inside += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._count:
+            self._inside -= 1
 
     def shut(self) -> None:
-        self._passage.acquire()
+        self._entrance.acquire()
         end = time.monotonic() + PAUSE
         while self._inside and time.monotonic() < end:
             time.sleep(0.0005)
 
     def open(self) -> None:
-        self._passage.release()
+        self._entrance.release()
 
 
 class FileConnections:
     """A file of our own: one connection to write, as many to read as are in use at once."""
 
     def __init__(self, path: str, settings: Settings) -> None:
-        self.name = path
+        self.name, self.exclusive = path, True
         self._uri = path.startswith("file:")
         self._settings = settings
         self._opening = threading.Lock()
@@ -108,23 +104,19 @@ class FileConnections:
         self._gate = Gate()
 
     def read(self, act: Act[T]) -> T:
-        with self._gate.through():
-            return self._read(act)
-
-    def _read(self, act: Act[T]) -> T:
-        self._prepared()
-        try:
-            conn = self._readers.pop()
-        except IndexError:
-            conn = self._connect()
-        try:
-            with _moment(conn):
-                return act(conn)
-        finally:
-            if len(self._readers) < READERS and not self._closed:
-                self._readers.append(conn)
-            else:
-                conn.close()
+        with self._gate:
+            self._prepared()
+            try:
+                conn = self._readers.pop()
+            except IndexError:
+                conn = self._connect()
+            try:
+                return _in_one_moment(conn, act)
+            finally:
+                if len(self._readers) < READERS and not self._closed:
+                    self._readers.append(conn)
+                else:
+                    conn.close()
 
     def write(self, act: Act[T]) -> T:
         return act(self._prepared())
@@ -189,7 +181,7 @@ class OneConnection:
     """A single connection for everything: the user's own, or a database in memory."""
 
     def __init__(self, conn: sqlite3.Connection, settings: Settings, *, own: bool) -> None:
-        self.name = ":memory:" if own else f"{conn!r}"
+        self.name, self.exclusive = ":memory:" if own else f"{conn!r}", own
         self._conn = conn
         self._settings = settings
         self._own = own
@@ -199,7 +191,7 @@ class OneConnection:
         self._paused = False
 
     def read(self, act: Act[T]) -> T:
-        return self._alone(lambda conn: _read_on(conn, act))
+        return self._alone(lambda conn: _in_one_moment(conn, act))
 
     def write(self, act: Act[T]) -> T:
         return self._alone(act)
@@ -233,11 +225,6 @@ class OneConnection:
         self._lock, self._orphan = threading.Lock(), True
 
 
-def _read_on(conn: sqlite3.Connection, act: Act[T]) -> T:
-    with _moment(conn):
-        return act(conn)
-
-
 def prepare_given(conn: sqlite3.Connection, settings: Settings) -> None:
     """Make the database of a connection that somebody else opened a store."""
     schema.configure(conn, settings.synchronous, settings.busy_timeout)
@@ -268,14 +255,14 @@ class AioConnection:
     """
 
     def __init__(self, conn: aiosqlite.Connection, settings: Settings) -> None:
-        self.name = f"{conn!r}"
+        self.name, self.exclusive = f"{conn!r}", False
         self._conn = conn
         self._settings = settings
         self._ready = False
         self._runners = threading.local()
 
     def read(self, act: Act[T]) -> T:
-        return self._there(lambda conn: _read_on(conn, act))
+        return self._there(lambda conn: _in_one_moment(conn, act))
 
     def write(self, act: Act[T]) -> T:
         return self._there(act)

@@ -27,6 +27,7 @@ from typing import Any, TypeVar, cast
 
 from langgraph_durable._sqlite.connections import PAUSE, Connections
 from langgraph_durable._sqlite.failures import explained
+from langgraph_durable._sqlite.notes import Notes
 from langgraph_durable._sqlite.schema import begin, rollback
 from langgraph_durable._sqlite.storage import Transaction
 from langgraph_durable.errors import StorageError
@@ -61,6 +62,7 @@ class Database:
         self._workers = _Workers()
         self._queue: deque[Ticket] = deque()
         self._turn = threading.Lock()
+        self._notes = Notes()
         self._release = weakref.finalize(self, _let_go, connections, self._workers, self._turn)
         _databases.add(self)
 
@@ -120,7 +122,7 @@ class Database:
     def _read(self, wanted: Transaction[T]) -> T:
         self._check_open()
         try:
-            return self.connections.read(wanted.act)
+            return self.connections.read(lambda conn: wanted.act(conn, self._notes))
         except sqlite3.Error as error:
             raise explained(error, self.connections.name, wanted.about) from error
 
@@ -151,9 +153,13 @@ class Database:
 
     def _commit_queue(self, conn: sqlite3.Connection) -> None:
         begin(conn, self._patience)
+        if self.connections.exclusive:
+            self._notes.check(conn)
+        else:
+            self._notes.clear()
         batch = [self._queue.popleft() for _ in range(len(self._queue))]
         try:
-            results = [ticket.transaction.act(conn) for ticket in batch]
+            results = [ticket.transaction.act(conn, self._notes) for ticket in batch]
             conn.execute("COMMIT")
         except Exception as error:
             self._undo(conn, batch)
@@ -173,7 +179,8 @@ class Database:
     def _commit_alone(self, conn: sqlite3.Connection, ticket: Ticket) -> None:
         try:
             begin(conn, self._patience)
-            result = ticket.transaction.act(conn)
+            self._notes.clear()
+            result = ticket.transaction.act(conn, self._notes)
             conn.execute("COMMIT")
         except Exception as error:
             self._undo(conn, [ticket])
@@ -181,9 +188,9 @@ class Database:
         else:
             ticket.end(result)
 
-    @staticmethod
-    def _undo(conn: sqlite3.Connection, batch: Sequence[Ticket]) -> None:
+    def _undo(self, conn: sqlite3.Connection, batch: Sequence[Ticket]) -> None:
         rollback(conn)
+        self._notes.clear()
         for ticket in batch:
             if ticket.transaction.undone is not None:
                 ticket.transaction.undone()
@@ -230,6 +237,7 @@ class Database:
         self._workers = _Workers()
         self._queue = deque()
         self._turn = threading.Lock()
+        self._notes = Notes()
         self._release = weakref.finalize(self, _let_go, self.connections, self._workers, self._turn)
 
 

@@ -9,6 +9,7 @@ from langgraph_durable._core.lineage import Chain, Link, Search
 from langgraph_durable._core.records import (
     CheckpointRow,
     Cursor,
+    Held,
     Items,
     Loaded,
     Page,
@@ -26,10 +27,22 @@ WINDOW = 4096
 GENERATIONS = 32
 """Ancestors fetched at once; four times as many each time that was not enough."""
 
-_ROW = f"""
-SELECT {CHECKPOINT}, c.parent IS NOT NULL AND NOT EXISTS (
+_WHOLE = f"""{CHECKPOINT}, c.parent IS NOT NULL AND NOT EXISTS (
     SELECT 1 FROM lgd_checkpoints p WHERE p.tid = c.tid AND p.ns = c.ns AND p.id = c.parent
-) FROM lgd_checkpoints c WHERE c.tid = ? AND c.ns = ? AND c.id = ?"""
+), (
+    SELECT count FROM lgd_tallies t WHERE t.tid = c.tid AND t.ns = c.ns AND t.id = c.id
+), EXISTS (
+    SELECT 1 FROM lgd_writes w WHERE w.tid = c.tid AND w.ns = c.ns AND w.id = c.id
+)"""
+"""A checkpoint, whether its parent is missing, how many rows of writes it should have, and has."""
+
+_FIND = f"""
+SELECT t.tid, t.epoch, h.tid, h.id, {_WHOLE}
+FROM (SELECT ?1 AS k) LEFT JOIN lgd_threads t ON t.thread_id = k
+LEFT JOIN lgd_heads h ON h.thread_id = k AND h.ns = ?2
+LEFT JOIN lgd_checkpoints c ON c.tid = t.tid AND c.ns = ?2 AND c.id = coalesce(?3, h.id)"""
+
+_ROW = f"SELECT {_WHOLE} FROM lgd_checkpoints c WHERE c.tid = ? AND c.ns = ? AND c.id = ?"
 
 _ANCESTORS = f"""
 WITH RECURSIVE up (n, id) AS (
@@ -38,7 +51,7 @@ WITH RECURSIVE up (n, id) AS (
     SELECT n + 1, c.parent FROM up JOIN lgd_checkpoints c
     ON c.tid = ?1 AND c.ns = ?2 AND c.id = up.id WHERE c.parent IS NOT NULL AND n < ?4
 )
-SELECT {CHECKPOINT} FROM up JOIN lgd_checkpoints c
+SELECT {_WHOLE} FROM up JOIN lgd_checkpoints c
 ON c.tid = ?1 AND c.ns = ?2 AND c.id = up.id ORDER BY n"""
 
 
@@ -47,26 +60,24 @@ class _Found(NamedTuple):
     epoch: int
     row: CheckpointRow
     orphan: bool
+    tally: int | None
+    has_writes: bool
 
 
-def load(conn: Connection, thread_id: str, ns: str, id: str | None) -> Loaded | None:
+def load(conn: Connection, thread_id: str, ns: str, id: str | None, held: Held) -> Loaded | None:
     found = _find(conn, thread_id, ns, id)
     if found is None:
         return None
-    tid, epoch, row, orphan = found
-    writes = _writes_of(conn, thread_id, tid, row)
-    items = rows.items(conn, tid, _refs(thread_id, row, writes))
-    return Loaded(thread_id, epoch, row, writes, items, orphan)
+    writes = _writes_of(conn, thread_id, found)
+    there = held.numbers if held.epoch == found.epoch else ()
+    items = rows.items(conn, found.tid, _refs(thread_id, found.row, writes), there)
+    return Loaded(thread_id, found.epoch, found.row, writes, items, found.orphan)
 
 
 def _find(conn: Connection, thread_id: str, ns: str, id: str | None) -> _Found | None:
     """A checkpoint, or the head of the namespace; what contradicts itself is corrupt."""
-    key = name(thread_id), name(ns)
-    tid, epoch, head_tid, head = conn.execute(
-        "SELECT t.tid, t.epoch, h.tid, h.id FROM (SELECT ?1 AS k) LEFT JOIN lgd_threads t "
-        "ON t.thread_id = k LEFT JOIN lgd_heads h ON h.thread_id = k AND h.ns = ?2",
-        key,
-    ).fetchone()
+    key = name(thread_id), name(ns), None if id is None else name(id)
+    tid, epoch, head_tid, head, *row = conn.execute(_FIND, key).fetchone()
     if tid is None and head_tid is None:
         return None
     where = f"thread {thread_id!r}" + (f", namespace {ns!r}" if ns else "")
@@ -74,15 +85,15 @@ def _find(conn: Connection, thread_id: str, ns: str, id: str | None) -> _Found |
         raise CorruptionError(f"{where}: its entry in the table of threads is missing or damaged")
     if head is None and _any_checkpoint(conn, tid, key[1]):
         raise CorruptionError(f"{where}: there are checkpoints, but no head names the latest one")
-    wanted = head if id is None else name(id)
-    if wanted is None:
-        return None
-    found = conn.execute(_ROW, (tid, key[1], wanted)).fetchone()
-    if found is None:
-        if wanted == head:
+    if row[1] is None:
+        if head is not None and (id is None or key[2] == head):
             raise CorruptionError(f"{where}: checkpoint {unname(head)}, the latest, is missing")
         return None
-    return _Found(tid, epoch, rows.checkpoint(found[:6]), bool(found[6]))
+    return _found(tid, epoch, row)
+
+
+def _found(tid: int, epoch: int, row: Sequence[Any]) -> _Found:
+    return _Found(tid, epoch, rows.checkpoint(row[:6]), bool(row[6]), row[7], bool(row[8]))
 
 
 def _any_checkpoint(conn: Connection, tid: int, ns: Name) -> bool:
@@ -90,22 +101,20 @@ def _any_checkpoint(conn: Connection, tid: int, ns: Name) -> bool:
     return conn.execute(sql, (tid, ns)).fetchone() is not None
 
 
-def _writes_of(
-    conn: Connection, thread_id: str, tid: int, row: CheckpointRow
-) -> tuple[WriteRow, ...]:
-    place = tid, name(row.ns), name(row.id)
-    found = conn.execute(
-        f"SELECT {WRITE} FROM lgd_writes WHERE tid = ? AND ns = ? AND id = ?", place
+def _writes_of(conn: Connection, thread_id: str, found: _Found) -> tuple[WriteRow, ...]:
+    if found.tally is None and not found.has_writes:
+        return ()
+    row = found.row
+    writes = conn.execute(
+        f"SELECT {WRITE} FROM lgd_writes WHERE tid = ? AND ns = ? AND id = ?",
+        (found.tid, name(row.ns), name(row.id)),
     ).fetchall()
-    tally = conn.execute(
-        "SELECT count FROM lgd_tallies WHERE tid = ? AND ns = ? AND id = ?", place
-    ).fetchone()
-    if len(found) != (tally[0] if tally else 0):
+    if len(writes) != (found.tally or 0):
         raise CorruptionError(
             f"thread {thread_id!r}, checkpoint {row.id}: of its pending writes "
-            f"{tally[0] if tally else 0} records were stored, but {len(found)} are there"
+            f"{found.tally or 0} records were stored, but {len(writes)} are there"
         )
-    return tuple(map(rows.write, found))
+    return tuple(map(rows.write, writes))
 
 
 def _refs(thread_id: str, row: CheckpointRow, writes: Sequence[WriteRow]) -> Iterator[Ref]:
@@ -130,8 +139,8 @@ def page(
     for tid, epoch, thread_key, ns, id in keys:
         if len(picked) == size:
             break
-        thread_id, row = unname(thread_key), conn.execute(_ROW, (tid, ns, id)).fetchone()
-        found = _Found(tid, epoch, rows.checkpoint(row[:6]), bool(row[6]))
+        thread_id = unname(thread_key)
+        found = _found(tid, epoch, conn.execute(_ROW, (tid, ns, id)).fetchone())
         last = Cursor(unname(id), thread_id, unname(ns))
         if accept(thread_id, found.row):
             picked.append((thread_id, found))
@@ -169,7 +178,7 @@ def _keys(
 
 def _with_items(conn: Connection, picked: Sequence[tuple[str, _Found]]) -> Iterator[Loaded]:
     """The rows with their writes; what several rows of a thread share is read once."""
-    writes = [_writes_of(conn, thread_id, found.tid, found.row) for thread_id, found in picked]
+    writes = [_writes_of(conn, thread_id, found) for thread_id, found in picked]
     wanted: dict[tuple[str, int], list[Ref]] = {}
     for (thread_id, found), own in zip(picked, writes, strict=True):
         wanted.setdefault((thread_id, found.tid), []).extend(_refs(thread_id, found.row, own))
@@ -189,10 +198,10 @@ def chain(
     search = Search(set(channels))
     links: list[Link] = []
     refs: list[Ref] = []
-    for row in _ancestors(conn, found):
-        writes = _writes_of(conn, thread_id, found.tid, row) if links else ()
+    for each in _ancestors(conn, found):
+        row, writes = each.row, _writes_of(conn, thread_id, each) if links else ()
         links.append(Link(row, writes))
-        refs += [ref for ref in _refs(thread_id, row, writes) if ref.log in search.channels]
+        refs += [ref for ref in _refs(thread_id, row, writes) if ref.channel in search.channels]
         search.visit(tuple(rows.refs(thread_id, row)))
         if not search.channels:
             break
@@ -205,20 +214,22 @@ def _in(links: Sequence[Link], id: str) -> bool:
     return any(link.row.id == id for link in links)
 
 
-def _ancestors(conn: Connection, found: _Found) -> Iterator[CheckpointRow]:
+def _ancestors(conn: Connection, found: _Found) -> Iterator[_Found]:
     """The checkpoint and its ancestors, newest first; a cycle of parents ends the walk."""
-    yield found.row
+    yield found
     seen, row, most = {found.row.id}, found.row, GENERATIONS
     while row.parent is not None and row.parent not in seen:
         place = found.tid, name(row.ns), name(row.parent), most
-        window = [rows.checkpoint(each) for each in conn.execute(_ANCESTORS, place)]
-        if not window:
-            return
-        for row in window:
+        window = conn.execute(_ANCESTORS, place).fetchall()
+        for values in window:
+            above = _found(found.tid, found.epoch, values)
+            row = above.row
             if row.id in seen:
                 return
             seen.add(row.id)
-            yield row
+            yield above
+        if not window:
+            return
         most *= 4
 
 

@@ -7,26 +7,28 @@ from collections.abc import Callable, Collection, Sequence
 from langgraph_durable._core.records import Edit, Listing
 from langgraph_durable._core.seal import name
 from langgraph_durable._sqlite import rows
+from langgraph_durable._sqlite.notes import Notes
 from langgraph_durable._sqlite.rows import Connection
-from langgraph_durable._sqlite.schema import BITS, ITEMS_PER_LOG
+from langgraph_durable._sqlite.schema import BITS, MOST_ITEMS
 from langgraph_durable._sqlite.writing import new_epoch
 
 _PLACE = "tid = ? AND ns = ? AND id = ?"
 
 
-def drop(conn: Connection, thread_id: str) -> bool:
+def drop(conn: Connection, notes: Notes, thread_id: str) -> bool:
+    notes.threads.pop(thread_id, None)
     tid = rows.thread_number(conn, thread_id)
     if tid is None:
         return False
-    for lid in rows.logs(conn, tid).values():
-        _keep_items(conn, lid, ())
-    for table in ("checkpoints", "writes", "tallies", "logs", "runs", "threads"):
+    _keep_items(conn, tid, ())
+    for table in ("checkpoints", "writes", "tallies", "runs", "threads"):
         conn.execute(f"DELETE FROM lgd_{table} WHERE tid = ?", (tid,))
     conn.execute("DELETE FROM lgd_heads WHERE thread_id = ?", (name(thread_id),))
     return True
 
 
-def edit(conn: Connection, thread_id: str, decide: Callable[[Listing], Edit]) -> bool:
+def edit(conn: Connection, notes: Notes, thread_id: str, decide: Callable[[Listing], Edit]) -> bool:
+    notes.threads.pop(thread_id, None)
     tid = rows.thread_number(conn, thread_id)
     if tid is None:
         return False
@@ -39,11 +41,10 @@ def edit(conn: Connection, thread_id: str, decide: Callable[[Listing], Edit]) ->
         for w in before.writes
     )
     if not stays and not writes_stay:
-        return drop(conn, thread_id)
+        return drop(conn, notes, thread_id)
     _remove_rows(conn, tid, plan)
     _move_heads(conn, thread_id, tid, plan)
-    for log, lid in rows.logs(conn, tid).items():
-        _keep_items(conn, lid, plan.keep.get(log, ()))
+    _keep_items(conn, tid, plan.keep)
     conn.execute("UPDATE lgd_threads SET epoch = ? WHERE tid = ?", (new_epoch(), tid))
     return True
 
@@ -75,11 +76,11 @@ def _move_heads(conn: Connection, thread_id: str, tid: int, plan: Edit) -> None:
             conn.execute("INSERT INTO lgd_heads VALUES (?, ?, ?, ?)", values)
 
 
-def _keep_items(conn: Connection, lid: int, keep: Collection[int]) -> None:
+def _keep_items(conn: Connection, tid: int, keep: Collection[int]) -> None:
     """Remove the gaps between the items that stay."""
-    start = lid << BITS
+    start = tid << BITS
     following = 0
-    for n in [*sorted(keep), ITEMS_PER_LOG + 1]:
+    for n in [*sorted(keep), MOST_ITEMS + 1]:
         if n > following:
             conn.execute(
                 "DELETE FROM lgd_items WHERE key BETWEEN ? AND ?",
@@ -88,5 +89,5 @@ def _keep_items(conn: Connection, lid: int, keep: Collection[int]) -> None:
         following = n + 1
 
 
-def forget_runs(conn: Connection, runs: Sequence[str]) -> None:
+def forget_runs(conn: Connection, notes: Notes, runs: Sequence[str]) -> None:
     conn.executemany("DELETE FROM lgd_runs WHERE run = ?", ((name(run),) for run in runs))

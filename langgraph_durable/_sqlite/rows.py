@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Any
 
 from langgraph_durable._core import seal
@@ -71,12 +71,6 @@ def thread_number(conn: Connection, thread_id: str) -> int | None:
     return found[0] if found else None
 
 
-def logs(conn: Connection, tid: int) -> dict[str, int]:
-    """The number of each log of a thread."""
-    rows = conn.execute("SELECT log, lid FROM lgd_logs WHERE tid = ?", (tid,))
-    return {unname(log): lid for log, lid in rows}
-
-
 def refs(thread_id: str, row: CheckpointRow | WriteRow) -> Sequence[Ref]:
     try:
         return unpack_refs(row.refs)
@@ -84,46 +78,37 @@ def refs(thread_id: str, row: CheckpointRow | WriteRow) -> Sequence[Ref]:
         raise seal.damaged(f"thread {thread_id!r}, checkpoint {row.id}", error) from error
 
 
-def items(conn: Connection, tid: int, wanted: Iterable[Ref]) -> Items:
-    """The items that `wanted` name; one that is not there is simply left out."""
+def items(conn: Connection, tid: int, wanted: Iterable[Ref], held: Container[int] = ()) -> Items:
+    """The items that `wanted` name; one that is held or not there is simply left out."""
     wanted = [ref for ref in wanted if ref.runs or ref.spine]
-    if not wanted:
-        return {}
-    numbers = logs(conn, tid)
     found: Items = {}
-    spines = _by_log(wanted, lambda ref: ref.spine)
-    for log, stretches in spines.items():
-        if log in numbers:
-            found[log] = _fetch(conn, numbers[log], stretches)
-    stretches_of = _by_log(wanted, lambda ref: ref.runs)
-    for log in spines:
-        for blob in found.get(log, {}).values():
-            stretches_of.setdefault(log, set()).update(spans(seal.peek_spine(blob)))
-    for log, stretches in stretches_of.items():
-        if log in numbers:
-            found.setdefault(log, {}).update(_fetch(conn, numbers[log], stretches))
+    stretches = {span for ref in wanted for span in spans(ref.spine)}
+    if stretches:
+        # Spines are read anew even if they are held: they are few, and say what else is needed.
+        found = _fetch(conn, tid, stretches)
+        for blob in list(found.values()):
+            wanted.append(Ref("", seal.peek_spine(blob)))
+    stretches = {span for ref in wanted for span in spans(ref.runs)}
+    found.update(_fetch(conn, tid, stretches, held))
     return found
 
 
-def _by_log(refs: Iterable[Ref], runs: Callable[[Ref], Runs]) -> dict[str, set[tuple[int, int]]]:
-    found: dict[str, set[tuple[int, int]]] = {}
-    for ref in refs:
-        if runs(ref):
-            found.setdefault(ref.log, set()).update(spans(runs(ref)))
-    return found
-
-
-def _fetch(conn: Connection, lid: int, stretches: Iterable[tuple[int, int]]) -> dict[int, bytes]:
-    """Items of one log: long stretches one by one, all the short ones together."""
-    found: dict[int, bytes] = {}
-    start = lid << BITS
+def _fetch(
+    conn: Connection, tid: int, stretches: Iterable[tuple[int, int]], held: Container[int] = ()
+) -> Items:
+    """Items by number: long stretches one by one, all the short ones together."""
+    found: Items = {}
+    start = tid << BITS
     short: list[int] = []
     for first, last in _merged(stretches):
+        if held:
+            while first <= last and first in held:
+                first += 1
         if last - first < SHORT:
             short += range(start + first, start + last + 1)
         else:
             found.update(conn.execute(_BETWEEN, (start, start + first, start + last)))
-    if len(short) <= SHORT and short and short[-1] - short[0] < SHORT:
+    if short and short[-1] - short[0] < SHORT:
         found.update(conn.execute(_BETWEEN, (start, short[0], short[-1])))
     elif short:
         found.update(conn.execute(_AMONG, (start, json.dumps(short))))
@@ -153,14 +138,13 @@ def listing(conn: Connection, thread_id: str, tid: int) -> Listing:
     rows = conn.execute(f"SELECT {CHECKPOINT} FROM lgd_checkpoints c WHERE tid = ?", (tid,))
     writes = conn.execute(f"SELECT {WRITE} FROM lgd_writes WHERE tid = ?", (tid,))
     heads = conn.execute("SELECT ns, id FROM lgd_heads WHERE thread_id = ?", (name(thread_id),))
-    lids = logs(conn, tid)
 
-    def spines(log: str, number: int) -> Runs:
-        stored = _fetch(conn, lids[log], [(number, number)]).get(number, b"")
+    def spines(number: int) -> Runs:
+        stored = _fetch(conn, tid, [(number, number)]).get(number, b"")
         try:
-            seal.open_item(seal.log_seed(thread_id, log), number, stored)
+            seal.open_item(seal.log_seed(thread_id), number, stored)
         except seal.Damaged as error:
-            raise seal.damaged(f"thread {thread_id!r}, item {number} of {log!r}", error) from error
+            raise seal.damaged(f"thread {thread_id!r}, item {number}", error) from error
         return seal.peek_spine(stored)
 
     return Listing(

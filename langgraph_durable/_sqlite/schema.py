@@ -1,8 +1,8 @@
 """The tables, and how a connection is set up.
 
-Tables carry a prefix because the file may be somebody's application database. A log's number and
-an item's number make one integer key, so that a list is one stretch of one b-tree, with 4 KB of a
-row in the leaf. Names are `ANY` because a name is TEXT, or BLOB if it holds lone surrogates. A
+Tables carry a prefix because the file may be somebody's application database. A thread's number
+and an item's number make one integer key, so that a list is a stretch of one b-tree, with 4 KB of
+a row in the leaf. Names are `ANY` because a name is TEXT, or BLOB if it holds lone surrogates. A
 tally counts the rows of writes that a checkpoint has, so that one that goes missing is noticed.
 """
 
@@ -21,8 +21,8 @@ FORMAT = 1
 """The storage format this version writes; a store with a higher one is refused."""
 
 BITS = 32
-"""An item's key is `log << BITS | number`."""
-ITEMS_PER_LOG = (1 << BITS) - 1
+"""An item's key is `tid << BITS | number`."""
+MOST_ITEMS = (1 << BITS) - 1
 
 TABLES = """
 CREATE TABLE lgd_format (version INTEGER NOT NULL) STRICT;
@@ -72,13 +72,6 @@ CREATE TABLE lgd_tallies (
     id    ANY NOT NULL,
     count INTEGER NOT NULL,
     PRIMARY KEY (tid, ns, id)
-) STRICT, WITHOUT ROWID;
-
-CREATE TABLE lgd_logs (
-    tid INTEGER NOT NULL,
-    log ANY NOT NULL,
-    lid INTEGER NOT NULL UNIQUE,
-    PRIMARY KEY (tid, log)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE lgd_items (

@@ -15,6 +15,7 @@ from langgraph_durable._core.records import (
     CheckpointDraft,
     Cursor,
     Edit,
+    Held,
     Listing,
     Loaded,
     Page,
@@ -23,13 +24,14 @@ from langgraph_durable._core.records import (
     WritesDraft,
 )
 from langgraph_durable._sqlite import reading, removing, writing
+from langgraph_durable._sqlite.notes import Notes
 from langgraph_durable._sqlite.rows import Accept, Connection
 
 T = TypeVar("T")
 
 
 class Transaction(Generic[T]):
-    """A function of a connection, whether it writes, and what it is about (for errors).
+    """A function of a connection and its notes, whether it writes, and what it is about.
 
     `undone` is called if it had written and the commit failed.
     """
@@ -38,7 +40,7 @@ class Transaction(Generic[T]):
 
     def __init__(
         self,
-        act: Callable[[Connection], T],
+        act: Callable[[Connection, Notes], T],
         *,
         writes: bool,
         about: str,
@@ -51,29 +53,46 @@ class Transaction(Generic[T]):
 
 
 P = ParamSpec("P")
-Verb = Callable[Concatenate[Connection, P], T]
 
 
-async def _ask(
-    verb: Verb[P, T], writes: bool, thread_id: str | None, *args: P.args, **more: P.kwargs
+async def _read(
+    verb: Callable[Concatenate[Connection, P], T],
+    thread_id: str | None,
+    *args: P.args,
+    **more: P.kwargs,
 ) -> T:
-    about = "all threads" if thread_id is None else f"thread {thread_id!r}"
-
-    def act(conn: Connection) -> T:
+    def act(conn: Connection, notes: Notes) -> T:
         return verb(conn, *args, **more)
 
-    result: T = await Transaction(act, writes=writes, about=about)
+    result: T = await Transaction(act, writes=False, about=_about(thread_id))
     return result
+
+
+async def _write(
+    verb: Callable[Concatenate[Connection, Notes, P], T],
+    thread_id: str | None,
+    *args: P.args,
+    **more: P.kwargs,
+) -> T:
+    def act(conn: Connection, notes: Notes) -> T:
+        return verb(conn, notes, *args, **more)
+
+    result: T = await Transaction(act, writes=True, about=_about(thread_id))
+    return result
+
+
+def _about(thread_id: str | None) -> str:
+    return "all threads" if thread_id is None else f"thread {thread_id!r}"
 
 
 D = TypeVar("D", CheckpointDraft, WritesDraft)
 
 
-async def _store(verb: Callable[[Connection, D], Stored], draft: D) -> Stored:
+async def _store(verb: Callable[[Connection, Notes, D], Stored], draft: D) -> Stored:
     stored: Stored = await Transaction(
-        lambda conn: verb(conn, draft),
+        lambda conn, notes: verb(conn, notes, draft),
         writes=True,
-        about=f"thread {draft.thread_id!r}",
+        about=_about(draft.thread_id),
         undone=draft.memory.drop,
     )
     return stored
@@ -82,18 +101,18 @@ async def _store(verb: Callable[[Connection, D], Stored], draft: D) -> Stored:
 class SqliteStorage:
     """`_core.storage.Storage` as transactions."""
 
-    async def load(self, thread_id: str, ns: str, id: str | None) -> Loaded | None:
-        return await _ask(reading.load, False, thread_id, thread_id, ns, id)
+    async def load(self, thread_id: str, ns: str, id: str | None, held: Held) -> Loaded | None:
+        return await _read(reading.load, thread_id, thread_id, ns, id, held)
 
     async def page(
         self, selection: Selection, after: Cursor | None, size: int, accept: Accept
     ) -> Page:
-        return await _ask(reading.page, False, selection.thread_id, selection, after, size, accept)
+        return await _read(reading.page, selection.thread_id, selection, after, size, accept)
 
     async def chain(
         self, thread_id: str, ns: str, id: str | None, channels: Sequence[str]
     ) -> Chain | None:
-        return await _ask(reading.chain, False, thread_id, thread_id, ns, id, channels)
+        return await _read(reading.chain, thread_id, thread_id, ns, id, channels)
 
     async def put(self, draft: CheckpointDraft) -> Stored:
         return await _store(writing.put, draft)
@@ -102,16 +121,16 @@ class SqliteStorage:
         return await _store(writing.put_writes, draft)
 
     async def edit(self, thread_id: str, decide: Callable[[Listing], Edit]) -> bool:
-        return await _ask(removing.edit, True, thread_id, thread_id, decide)
+        return await _write(removing.edit, thread_id, thread_id, decide)
 
     async def drop(self, thread_id: str) -> bool:
-        return await _ask(removing.drop, True, thread_id, thread_id)
+        return await _write(removing.drop, thread_id, thread_id)
 
     async def copy(self, source: str, target: str) -> bool:
-        return await _ask(writing.copy, True, source, source, target)
+        return await _write(writing.copy, source, source, target)
 
     async def threads_of(self, runs: Sequence[str]) -> list[str]:
-        return await _ask(reading.threads_of, False, None, runs)
+        return await _read(reading.threads_of, None, runs)
 
     async def forget_runs(self, runs: Sequence[str]) -> None:
-        await _ask(removing.forget_runs, True, None, runs)
+        await _write(removing.forget_runs, None, runs)

@@ -19,40 +19,44 @@ from langgraph_durable._core.records import (
 from langgraph_durable._core.seal import name, unname
 from langgraph_durable._core.storage import Stale
 from langgraph_durable._sqlite import rows
+from langgraph_durable._sqlite.notes import Notes, ThreadNote
 from langgraph_durable._sqlite.rows import Connection, Name
-from langgraph_durable._sqlite.schema import BITS, ITEMS_PER_LOG
+from langgraph_durable._sqlite.schema import BITS, MOST_ITEMS
 from langgraph_durable.errors import ConcurrentUpdate, ConfigurationError, CorruptionError
 
 _PUT = "INTO lgd_checkpoints VALUES (?, ?, ?, ?, ?, ?, ?)"
 _PUT_WRITE = "INTO lgd_writes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_SET_HEAD = "INSERT INTO lgd_heads VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET id = excluded.id"
+_ADD_TO_TALLY = (
+    "INSERT INTO lgd_tallies VALUES (?, ?, ?, ?) "
+    "ON CONFLICT DO UPDATE SET count = count + excluded.count"
+)
 
 
-def put(conn: Connection, draft: CheckpointDraft) -> Stored:
-    thread, ns = name(draft.thread_id), name(draft.ns)
-    tid, epoch, head = _thread_for(conn, draft, ns)
+def put(conn: Connection, notes: Notes, draft: CheckpointDraft) -> Stored:
+    note = _thread_for(conn, notes, draft)
+    head = _head_of(conn, note, draft.thread_id, draft.ns)
     if draft.guard.sole and head not in (draft.parent, draft.id):
         raise ConcurrentUpdate(draft.thread_id, draft.parent, head)
-    finals, size = _append(conn, tid, epoch, draft)
+    finals, size = _append(conn, note, draft)
     row = draft.row(finals)
-    values = rows.checkpoint_values(tid, row)
+    values = rows.checkpoint_values(note.tid, row)
     added = conn.execute(f"INSERT OR IGNORE {_PUT}", values).rowcount
     if not added:
         conn.execute(f"REPLACE {_PUT}", values)
     leads = draft.guard.lead or head == draft.parent or (head or "") < draft.id
-    if head is None:
-        conn.execute("INSERT INTO lgd_heads VALUES (?, ?, ?, ?)", (thread, ns, tid, values[2]))
-    elif added and leads:
-        sql = "UPDATE lgd_heads SET id = ? WHERE thread_id = ? AND ns = ?"
-        conn.execute(sql, (values[2], thread, ns))
-    _announce(conn, tid, draft.run, draft.announce_run)
-    stored = Stored(epoch, finals, size + len(row.refs) + len(row.body))
+    if head is None or (added and leads):
+        conn.execute(_SET_HEAD, (name(draft.thread_id), values[1], note.tid, values[2]))
+        note.heads[draft.ns] = draft.id
+    _announce(conn, note.tid, draft.run, draft.announce_run)
+    stored = Stored(note.epoch, finals, size + len(row.refs) + len(row.body))
     draft.memory.keep(stored)
     return stored
 
 
-def put_writes(conn: Connection, draft: WritesDraft) -> Stored:
-    tid, epoch, _ = _thread_for(conn, draft, name(draft.ns))
-    place = tid, name(draft.ns), name(draft.id)
+def put_writes(conn: Connection, notes: Notes, draft: WritesDraft) -> Stored:
+    note = _thread_for(conn, notes, draft)
+    place = note.tid, name(draft.ns), name(draft.id)
     taken: set[int] = set()
     if draft.ordinary:
         stretches = conn.execute(
@@ -63,18 +67,15 @@ def put_writes(conn: Connection, draft: WritesDraft) -> Stored:
         for first, count in stretches:
             taken.update(range(first, first + count))
     if not draft.special and taken.issuperset(write.idx for write in draft.ordinary):
-        return Stored(epoch, {}, 0)
-    finals, size = _append(conn, tid, epoch, draft)
+        return Stored(note.epoch, (), 0)
+    finals, size = _append(conn, note, draft)
     new = draft.rows(finals, taken)
-    added = sum(_put_write(conn, tid, row) for row in new)
+    added = sum(_put_write(conn, note.tid, row) for row in new)
     if added:
-        conn.execute(
-            "INSERT INTO lgd_tallies VALUES (?, ?, ?, ?) "
-            "ON CONFLICT DO UPDATE SET count = count + excluded.count",
-            (*place, added),
-        )
-    _announce(conn, tid, draft.run, draft.announce_run)
-    stored = Stored(epoch, finals, size + sum(len(row.refs) + len(row.body) for row in new))
+        conn.execute(_ADD_TO_TALLY, (*place, added))
+    _announce(conn, note.tid, draft.run, draft.announce_run)
+    size += sum(len(row.refs) + len(row.body) for row in new)
+    stored = Stored(note.epoch, finals, size)
     draft.memory.keep(stored)
     return stored
 
@@ -93,26 +94,39 @@ def _announce(conn: Connection, tid: int, run: str | None, news: bool) -> None:
         conn.execute("INSERT OR IGNORE INTO lgd_runs VALUES (?, ?)", (name(run), tid))
 
 
-def _thread_for(conn: Connection, draft: Draft, ns: Name) -> tuple[int, int, str | None]:
-    """The thread's number and epoch, made if need be, and the head of the namespace.
+def _thread_for(conn: Connection, notes: Notes, draft: Draft) -> ThreadNote:
+    """The thread's number and epoch, made if need be; `Stale` if the draft's epoch has passed."""
+    note = notes.threads.get(draft.thread_id)
+    if note is None:
+        sql = "SELECT tid, epoch FROM lgd_threads WHERE thread_id = ?"
+        found = conn.execute(sql, (name(draft.thread_id),)).fetchone()
+        note = ThreadNote(*found) if found else None
+    if draft.epoch is not None:
+        if note is None or draft.epoch != note.epoch or draft.memory.is_void():
+            raise Stale
+    if note is None:
+        sql = "SELECT 1 FROM lgd_heads WHERE thread_id = ?"
+        if conn.execute(sql, (name(draft.thread_id),)).fetchone():
+            raise _damaged(draft.thread_id)
+        note = ThreadNote(*_new_thread(conn, name(draft.thread_id)), following=0)
+    notes.threads[draft.thread_id] = note
+    return note
 
-    `Stale` if the draft's epoch has passed.
-    """
-    key = name(draft.thread_id)
-    tid, epoch, head_tid, head = conn.execute(
-        "SELECT t.tid, t.epoch, h.tid, h.id FROM (SELECT ?1 AS k) LEFT JOIN lgd_threads t "
-        "ON t.thread_id = k LEFT JOIN lgd_heads h ON h.thread_id = k AND h.ns = ?2",
-        (key, ns),
-    ).fetchone()
-    if head_tid is not None and head_tid != tid:
-        raise CorruptionError(
-            f"thread {draft.thread_id!r}: its entry in the table of threads is missing or damaged"
-        )
-    if draft.epoch is not None and (draft.epoch != epoch or draft.memory.is_void()):
-        raise Stale
-    if tid is None:
-        tid, epoch = _new_thread(conn, key)
-    return tid, epoch, None if head is None else unname(head)
+
+def _head_of(conn: Connection, note: ThreadNote, thread_id: str, ns: str) -> str | None:
+    if ns not in note.heads:
+        sql = "SELECT tid, id FROM lgd_heads WHERE thread_id = ? AND ns = ?"
+        found = conn.execute(sql, (name(thread_id), name(ns))).fetchone()
+        if found and found[0] != note.tid:
+            raise _damaged(thread_id)
+        note.heads[ns] = unname(found[1]) if found else None
+    return note.heads[ns]
+
+
+def _damaged(thread_id: str) -> CorruptionError:
+    return CorruptionError(
+        f"thread {thread_id!r}: its entry in the table of threads is missing or damaged"
+    )
 
 
 def _new_thread(conn: Connection, key: Name) -> tuple[int, int]:
@@ -126,39 +140,22 @@ def new_epoch() -> int:
     return int.from_bytes(os.urandom(7), "little")
 
 
-def _append(conn: Connection, tid: int, epoch: int, draft: Draft) -> tuple[Finals, int]:
+def _append(conn: Connection, note: ThreadNote, draft: Draft) -> tuple[Finals, int]:
     """Number and store the draft's new items; the numbers they got, and the bytes."""
-    finals: dict[str, list[int]] = {}
-    size = 0
-    for log, payloads in draft.items.items():
-        if not payloads:
-            continue
-        lid, following = _next_in_log(conn, tid, log)
-        finals[log], add = draft.number(epoch, log, lambda n=following: n)  # type: ignore[misc]
-        start = lid << BITS
-        conn.executemany("INSERT INTO lgd_items VALUES (? + ?, ?)", [(start, *new) for new in add])
-        size += sum(len(blob) for _, blob in add)
-    return finals, size
+    if not draft.items:
+        return (), 0
+    start = note.tid << BITS
+    if note.following is None:
+        sql = "SELECT max(key) FROM lgd_items WHERE key BETWEEN ? AND ?"
+        highest = conn.execute(sql, (start, start + MOST_ITEMS)).fetchone()[0]
+        note.following = 0 if highest is None else highest - start + 1
+    finals, add = draft.number(note.epoch, note.following)
+    conn.executemany("INSERT INTO lgd_items VALUES (?, ?)", [(start + n, blob) for n, blob in add])
+    note.following += len(add)
+    return finals, sum(len(blob) for _, blob in add)
 
 
-def _next_in_log(conn: Connection, tid: int, log: str) -> tuple[int, int]:
-    """The log's number, made if need be, and the number its next item gets."""
-    key = name(log)
-    found = conn.execute(
-        "SELECT lid, (SELECT max(key) FROM lgd_items WHERE key BETWEEN lid << 32 "
-        "AND (lid << 32) + 4294967295) FROM lgd_logs WHERE tid = ? AND log = ?",
-        (tid, key),
-    ).fetchone()
-    if found is not None:
-        lid, highest = found
-        return lid, 0 if highest is None else (highest & ITEMS_PER_LOG) + 1
-    # Items of a thread that was removed are gone with it, so a number may be used again.
-    lid = conn.execute("SELECT coalesce(max(lid), 0) + 1 FROM lgd_logs").fetchone()[0]
-    conn.execute("INSERT INTO lgd_logs VALUES (?, ?, ?)", (tid, key, lid))
-    return lid, 0
-
-
-def copy(conn: Connection, source: str, target: str) -> bool:
+def copy(conn: Connection, notes: Notes, source: str, target: str) -> bool:
     """Copy a thread, sealing everything anew for its new place."""
     old = rows.thread_number(conn, source)
     if old is None:
@@ -170,8 +167,7 @@ def copy(conn: Connection, source: str, target: str) -> bool:
     tid, _ = _new_thread(conn, name(target))
     try:
         _copy_rows(conn, tid, target, rows.listing(conn, source, old))
-        for log, lid in rows.logs(conn, old).items():
-            _copy_items(conn, (tid, target), (lid, source), log)
+        _copy_items(conn, (old, source), (tid, target))
     except seal.Damaged as error:
         raise seal.damaged(f"thread {source!r}", error) from error
     for table, columns in (("lgd_runs", "run, ?"), ("lgd_tallies", "?, ns, id, count")):
@@ -191,13 +187,13 @@ def _copy_rows(conn: Connection, tid: int, target: str, before: Listing) -> None
     conn.executemany("INSERT INTO lgd_heads VALUES (?, ?, ?, ?)", heads)
 
 
-def _copy_items(conn: Connection, to: tuple[int, str], of: tuple[int, str], log: str) -> None:
-    (tid, target), (lid, source) = to, of
-    start, new_start = lid << BITS, _next_in_log(conn, tid, log)[0] << BITS
-    seed, new_seed = seal.log_seed(source, log), seal.log_seed(target, log)
+def _copy_items(conn: Connection, of: tuple[int, str], to: tuple[int, str]) -> None:
+    (old, source), (new, target) = of, to
+    start, new_start = old << BITS, new << BITS
+    seed, new_seed = seal.log_seed(source), seal.log_seed(target)
     stored = conn.execute(
         "SELECT key - ?, body FROM lgd_items WHERE key BETWEEN ? AND ?",
-        (start, start, start + ITEMS_PER_LOG),
+        (start, start, start + MOST_ITEMS),
     ).fetchall()
     conn.executemany(
         "INSERT INTO lgd_items VALUES (?, ?)",
