@@ -6,20 +6,21 @@ anything is read or written.
 *Who asked.* Two runs that load the same checkpoint and both go on from it would lose one another's
 work. So a put by a run is refused if its parent is no longer the head, unless the caller had asked
 for that very checkpoint: then it is a fork, and meant. LangGraph hands the loaded `checkpoint_id`
-back as the parent of the first put, so the saver hands it out as `AskedFor` when it was asked for:
-a string like any other that remembers this one fact.
+back as the parent of the first put, so the saver gives it out as a `GivenId`, a string like any
+other that remembers who asked. The same goes for the writes that a run adds to the checkpoint it
+loaded, until a put of its own has gone on from there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
 from langchain_core.runnables import RunnableConfig
 
 from langgraph_durable._core.engine import Place
-from langgraph_durable._core.records import AskedFor, Guard, Selection
+from langgraph_durable._core.records import GivenId, Guard, Selection
 from langgraph_durable.errors import ConfigurationError
 
 LONGEST = 1024
@@ -126,13 +127,33 @@ def run_in(config: RunnableConfig) -> str | None:
     return None
 
 
-def guard_for(config: RunnableConfig, *, strict: bool) -> Guard:
-    """What the store must check for a put under this config; see the top of the file."""
+def guard_for(config: RunnableConfig, *, strict: bool, last_put: str | None) -> Guard:
+    """What the store must check for a put under this config; see the top of the file.
+
+    `last_put` is the id that this saver stored last in the thread: a run goes on from it, so it is
+    not one that the caller made up.
+    """
+    parent = config["configurable"].get("checkpoint_id")
+    asked = False
+    if isinstance(parent, GivenId):
+        asked = parent.asked
+        parent.continued = True
+    made_up = not isinstance(parent, GivenId) and bool(parent) and parent != last_put
+    sole = strict and not asked and _by_run_in_root(config)
+    return Guard(sole=sole, lenient=made_up, lead=asked)
+
+
+def _by_run_in_root(config: RunnableConfig) -> bool:
     configurable = config["configurable"]
-    asked = isinstance(configurable.get("checkpoint_id"), AskedFor)
-    in_root = not configurable.get("checkpoint_ns")
-    by_run = RUN_LOOP in configurable
-    return Guard(sole=strict and in_root and by_run and not asked, lead=asked)
+    return RUN_LOOP in configurable and not configurable.get("checkpoint_ns")
+
+
+def sole_writer(config: RunnableConfig, *, strict: bool) -> Callable[[], bool]:
+    """Whether writes under this config must find their checkpoint to be the head."""
+    given = config["configurable"].get("checkpoint_id")
+    if not strict or not isinstance(given, GivenId) or given.asked or not _by_run_in_root(config):
+        return bool
+    return lambda: not given.continued
 
 
 def config_for(thread_id: str, ns: str, id: str) -> RunnableConfig:

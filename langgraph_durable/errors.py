@@ -13,9 +13,11 @@ checkpoint, the channel, the cause and the next step; the driver's own error is 
           +-- StorageBusy                    locked for longer than `busy_timeout`: try again
           +-- StorageFull                    no room: free some, then run the thread again
           +-- StorageReadOnly                opened or mounted read-only
+          +-- StorageUnreachable             the server does not answer: try again when it does
           +-- NotAStore                      the file is not a database, or holds a newer format
 
-Whatever the class, nothing was written: a call either takes effect whole or not at all.
+Whatever the class, nothing was written: a call either takes effect whole or not at all. Where a
+server went silent, which of the two cannot be known; the message says so.
 """
 
 from __future__ import annotations
@@ -76,6 +78,10 @@ class StorageFull(StorageError):
 
 class StorageReadOnly(StorageError):
     """The store can be read but not written."""
+
+
+class StorageUnreachable(StorageError):
+    """The server cannot be reached, or went silent: a write may or may not have taken effect."""
 
 
 class NotAStore(StorageError):

@@ -25,10 +25,10 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol, maybe_add_typed_methods
 
 from langgraph_durable import addresses
-from langgraph_durable._core.engine import Engine, Restored
+from langgraph_durable._core.engine import Engine, Restored, Task
 from langgraph_durable._core.memory import Memory
 from langgraph_durable._core.metadata import checkpoint_metadata
-from langgraph_durable._core.records import AskedFor, Cursor, Selection
+from langgraph_durable._core.records import Cursor, GivenId, Selection
 from langgraph_durable._core.serde import ExactSerializer
 from langgraph_durable._core.storage import Storage
 from langgraph_durable.errors import ConfigurationError
@@ -38,6 +38,7 @@ T = TypeVar("T")
 PAGE = 64
 """Checkpoints read at once by `list`; the first page is smaller, for those who want one or two."""
 FIRST_PAGE = 8
+MOST_LAST_PUTS = 10_000
 
 
 class Backend(Protocol):
@@ -75,6 +76,7 @@ class DurableSaver(BaseCheckpointSaver[str]):
         self._metadata_keys = _checked_keys(metadata_keys)
         self._on_conflict = on_conflict
         self._warned: set[str] = set()
+        self._last_put: dict[str, str] = {}
 
     # ---- opening and closing -----------------------------------------------------------------
 
@@ -246,9 +248,20 @@ class DurableSaver(BaseCheckpointSaver[str]):
             only=self._metadata_keys,
             warned=self._warned,
         )
-        guard = addresses.guard_for(config, strict=self._on_conflict == "raise")
+        guard = addresses.guard_for(
+            config,
+            strict=self._on_conflict == "raise",
+            last_put=None if place.ns else self._last_put.get(place.thread_id),
+        )
         await self._engine.put(self.serde, place, checkpoint, merged, new_versions, guard)
+        if not place.ns:
+            self._remember_put(place.thread_id, id)
         return addresses.config_for(place.thread_id, place.ns, id)
+
+    def _remember_put(self, thread_id: str, id: str) -> None:
+        if len(self._last_put) >= MOST_LAST_PUTS:
+            self._last_put.clear()
+        self._last_put[thread_id] = id
 
     def put_writes(
         self,
@@ -285,8 +298,9 @@ class DurableSaver(BaseCheckpointSaver[str]):
         addresses.check_text("task_path", task_path, most=addresses.LONGEST_PATH, empty=True)
         addresses.check_writes(writes)
         if writes:
-            run = addresses.run_in(config)
-            await self._engine.put_writes(self.serde, place, writes, task_id, task_path, run)
+            task = Task(task_id, task_path, addresses.run_in(config))
+            sole = addresses.sole_writer(config, strict=self._on_conflict == "raise")
+            await self._engine.put_writes(self.serde, place, writes, task, sole)
 
     # ---- removing and copying ----------------------------------------------------------------
 
@@ -402,7 +416,7 @@ def _checkpoint_tuple(restored: Restored, asked: bool) -> CheckpointTuple:
     assert id is not None
     parent = restored.parent
     return CheckpointTuple(
-        addresses.config_for(thread_id, ns, AskedFor(id) if asked else id),
+        addresses.config_for(thread_id, ns, GivenId.of(id, asked=asked)),
         cast("Checkpoint", restored.checkpoint),
         cast("CheckpointMetadata", restored.metadata),
         None if parent is None else addresses.config_for(thread_id, ns, parent),

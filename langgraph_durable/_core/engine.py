@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -55,6 +55,14 @@ class Place(NamedTuple):
     thread_id: str
     ns: str
     id: str | None
+
+
+class Task(NamedTuple):
+    """Who writes: a task, its place among the others, and the run it belongs to."""
+
+    id: str
+    path: str
+    run: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +143,7 @@ class Engine:
         return metadata
 
     def _remember(self, loaded: Loaded, header: Header, decoder: Decoder) -> Part:
-        record = Record(header.versions.copy(), header.entries)
+        record = Record(header.versions.copy(), header.entries, header.capsules)
         place = loaded.row.ns, loaded.row.id
         return self.memory.learn(
             loaded.thread_id, loaded.epoch, Learned(decoder.learned(), place, record)
@@ -259,12 +267,20 @@ class Engine:
             metadata=self._dump("metadata", dict(metadata)),
             linked=linked,
         )
+        if parent is None:
+            # `update_state(as_node="__copy__")` after a prune: a copy has the history of its model.
+            header.capsules = {
+                channel: capsule
+                for channel, capsule in base.capsules.items()
+                if versions.get(channel) == base.versions.get(channel) and channel not in entries
+            }
+            kept = kept or bool(header.capsules)
         run = metadata.get("run_id")
         run = str(run) if run is not None else None
         learned = Learned(
             [(digest, 0, raw) for digest, raw in encoder.raws.items()],
             (ns, checkpoint["id"]),
-            Record(header.versions, entries),
+            Record(header.versions, entries, header.capsules),
             run,
         )
         return CheckpointDraft(
@@ -304,7 +320,7 @@ class Engine:
         decoder = Decoder(serde, thread_id, loaded.items)
         for entry in header.entries.values():
             decoder.check(f"thread {thread_id!r}, checkpoint {loaded.row.id}", entry.ref)
-        record = Record(header.versions, header.entries)
+        record = Record(header.versions, header.entries, header.capsules)
         return self._remember(loaded, header, decoder), record, parent is not None
 
     async def _stored_elsewhere(
@@ -337,9 +353,8 @@ class Engine:
         serde: SerializerProtocol,
         place: Place,
         writes: Sequence[tuple[str, Any]],
-        task_id: str,
-        path: str,
-        run: str | None,
+        task: Task,
+        sole: Callable[[], bool],
     ) -> None:
         began = time.perf_counter()
         thread_id = place.thread_id
@@ -355,7 +370,7 @@ class Engine:
                 else:
                     ordinary.append(Write(idx, ref, form))
             new = [(digest, 0, raw) for digest, raw in encoder.raws.items()]
-            learned = Learned(new, run=run)
+            learned = Learned(new, run=task.run)
             draft = WritesDraft(
                 thread_id=thread_id,
                 epoch=part.epoch if part and encoder.shared else None,
@@ -363,12 +378,13 @@ class Engine:
                 memory=Pledge(self.memory, thread_id, part, learned),
                 ns=place.ns,
                 id=place.id or "",
-                task_id=task_id,
-                path=path,
-                run=run,
+                task_id=task.id,
+                path=task.path,
+                run=task.run,
                 ordinary=tuple(ordinary),
                 special=tuple(special.values()),
-                announce_run=_is_news(part, run),
+                announce_run=_is_news(part, task.run),
+                sole=sole,
             )
             try:
                 stored = await self.storage.put_writes(draft)

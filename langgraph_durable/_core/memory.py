@@ -17,7 +17,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from langgraph_durable._core.records import Ref, Stored, settled
 
@@ -46,6 +46,8 @@ class Record(NamedTuple):
 
     versions: Mapping[str, str | int | float]
     entries: Entries
+    capsules: Mapping[str, Any] = {}
+    """What is kept of ancestors that are gone; see `lineage`."""
 
 
 class Learned(NamedTuple):
@@ -79,9 +81,9 @@ class Part:
 
     def newest(self, ns: str) -> Record | None:
         """The checkpoint of `ns` that was remembered last."""
-        for (in_ns, _), record in reversed(list(self.records.items())):
-            if in_ns == ns:
-                return record
+        for place in reversed(list(self.records)):
+            if place[0] == ns:
+                return self.records.get(place)
         return None
 
     def add(self, new: Learned, most_raw: int) -> None:
@@ -187,7 +189,7 @@ class Pledge:
                 channel: entry._replace(ref=settled(entry.ref, finals))
                 for channel, entry in record.entries.items()
             }
-            record = Record(record.versions, entries)
+            record = record._replace(entries=entries)
         items = [(digest, n, raw) for (digest, _, raw), n in zip(new.items, finals, strict=False)]
         self._memory.learn(
             self._thread_id, stored.epoch, Learned(items, new.place, record, new.run)

@@ -35,7 +35,7 @@ from ormsgpack import Fragment
 from pydantic import BaseModel
 from xxhash import xxh3_64_intdigest
 
-from langgraph_durable._core.records import AskedFor
+from langgraph_durable._core.records import GivenId
 from langgraph_durable._core.types import (
     CORE_NUMBER,
     class_attribute,
@@ -356,7 +356,7 @@ _VALUES: tuple[Value, ...] = (
             lambda c, i: i.decode("utf-8", "surrogatepass"),
             body=bytes,
         )
-        for text in (str, AskedFor)
+        for text in (str, GivenId)
     ),
     Value(
         BYTEARRAY,

@@ -203,16 +203,27 @@ class WriteRow:
         return self._with(seal.open_sealed(self.place(thread_id), self.body))
 
 
-class AskedFor(str):
-    """A checkpoint id that the caller named, in contrast to one found as the latest.
+class GivenId(str):
+    """A checkpoint id that a saver gave out; LangGraph hands the very object back.
 
     A string like any other; it is stored, copied and pickled as one.
     """
 
-    __slots__ = ()
+    __slots__ = ("asked", "continued")
+
+    asked: bool
+    """The caller had named it, in contrast to one found as the latest."""
+    continued: bool
+    """A put has gone on from it."""
 
     def __reduce__(self) -> tuple[type[str], tuple[str]]:
         return str, (str(self),)
+
+    @classmethod
+    def of(cls, id: str, *, asked: bool) -> GivenId:
+        given = cls(id)
+        given.asked, given.continued = asked, False
+        return given
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +232,8 @@ class Guard:
 
     sole: bool = False
     """Refuse with `ConcurrentUpdate` unless the parent is still the head."""
+    lenient: bool = False
+    """Do not, if the parent is not stored: the caller asked for an id that nobody knows."""
     lead: bool = False
     """Become the head whatever the id: the caller asked to go on from the parent."""
 
@@ -306,6 +319,8 @@ class WritesDraft(Draft):
     special: tuple[Write, ...] = ()
     """Replace what was there: the last one wins."""
     announce_run: bool = False
+    sole: Callable[[], bool] = bool
+    """Asked inside the transaction: refuse with `ConcurrentUpdate` unless `id` is the head?"""
 
     def rows(self, finals: Finals, taken: Collection[int]) -> list[WriteRow]:
         """Rows for the special writes, and for ordinary ones whose index is not `taken`."""

@@ -62,7 +62,7 @@ class Storage(Protocol):
         """
 
     async def put_writes(self, draft: WritesDraft) -> Stored:
-        """Add pending writes; `Stale`."""
+        """Add pending writes; `Stale`, `ConcurrentUpdate`."""
 
     async def edit(self, thread_id: str, decide: Callable[[Listing], Edit]) -> bool:
         """Apply what `decide` makes of the thread, in a new epoch; False if there is no thread."""

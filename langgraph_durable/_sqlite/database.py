@@ -84,12 +84,20 @@ class Database:
             return cast("T", end.value)
 
     async def run(self, work: Work[T], *, writes: bool) -> T:
-        """Run a coroutine to its end in a worker; cancelling leaves what it does whole."""
+        """Run a coroutine to its end in a worker.
+
+        If the caller is cancelled, what has not begun never will; a write that has begun is ended
+        first, so that the caller knows that nothing of it comes later.
+        """
         self._check_open(work)
-        loop = asyncio.get_running_loop()
-        job = _Job(self, work, loop)
+        job = _Job(self, work, asyncio.get_running_loop())
         self._workers.submit(job, writes)
-        return await job.future  # type: ignore[no-any-return]
+        try:
+            return await job.future  # type: ignore[no-any-return]
+        except asyncio.CancelledError:
+            if not job.claim() and writes and not job.settled:
+                await job.wait()
+            raise
 
     def _serve(self, jobs: Iterable[_Job]) -> None:
         """Run several coroutines, each as far as it gets, and their writes together."""
@@ -199,7 +207,7 @@ class Database:
 
     def open(self) -> None:
         """Open the file and make it a store, which the first use would do as well."""
-        self._read(Transaction(lambda conn: None, writes=False, about=""))
+        self._read(Transaction(lambda conn, notes: None, writes=False, about=""))
 
     def _check_open(self, work: Work[Any] | None = None) -> None:
         if self._closed:
@@ -244,7 +252,10 @@ class Database:
 class _Job:
     """A coroutine of an async caller on its way through a worker."""
 
-    __slots__ = ("context", "database", "ended", "error", "future", "loop", "sent", "work")
+    __slots__ = (
+        *("_end", "_unclaimed", "context", "database", "ended", "error"),
+        *("future", "loop", "sent", "settled", "work"),
+    )
 
     def __init__(
         self, database: Database, work: Work[Any], loop: asyncio.AbstractEventLoop
@@ -257,13 +268,28 @@ class _Job:
         self.sent: Any = None
         self.error: BaseException | None = None
         self.ended = False
+        self.settled = False
+        self._unclaimed = [True]
+        self._end: asyncio.Future[None] | None = None
+
+    def claim(self) -> bool:
+        """True for the first who asks: the worker, to begin; or the caller, to leave before."""
+        try:
+            return self._unclaimed.pop()
+        except IndexError:
+            return False
 
     def starts(self) -> bool:
         """False if the caller has left before anything was done: then nothing is."""
-        if self.future.cancelled():
-            self.work.close()
-            return False
-        return True
+        if self.claim():
+            return True
+        self.work.close()
+        return False
+
+    async def wait(self) -> None:
+        """Wait for the end, on the caller's loop."""
+        self._end = self.loop.create_future()
+        await self._end
 
     def advance(self, database: Database) -> Transaction[Any] | None:
         """Go on until the coroutine asks for a write (returned) or ends; reads are done here."""
@@ -289,6 +315,9 @@ class _Job:
 
     def settle(self) -> None:
         """On the caller's loop: give it what came out."""
+        self.settled = True
+        if self._end is not None and not self._end.done():
+            self._end.set_result(None)
         if self.future.done():
             return
         if self.error is not None:

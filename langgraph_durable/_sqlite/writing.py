@@ -37,7 +37,9 @@ def put(conn: Connection, notes: Notes, draft: CheckpointDraft) -> Stored:
     note = _thread_for(conn, notes, draft)
     head = _head_of(conn, note, draft.thread_id, draft.ns)
     if draft.guard.sole and head not in (draft.parent, draft.id):
-        raise ConcurrentUpdate(draft.thread_id, draft.parent, head)
+        lenient = draft.guard.lenient and head is not None
+        if not lenient or _is_stored(conn, note.tid, draft.ns, draft.parent):
+            raise ConcurrentUpdate(draft.thread_id, draft.parent, head)
     finals, size = _append(conn, note, draft)
     row = draft.row(finals)
     values = rows.checkpoint_values(note.tid, row)
@@ -57,6 +59,9 @@ def put(conn: Connection, notes: Notes, draft: CheckpointDraft) -> Stored:
 def put_writes(conn: Connection, notes: Notes, draft: WritesDraft) -> Stored:
     note = _thread_for(conn, notes, draft)
     place = note.tid, name(draft.ns), name(draft.id)
+    head = _head_of(conn, note, draft.thread_id, draft.ns)
+    if head != draft.id and draft.sole():
+        raise ConcurrentUpdate(draft.thread_id, draft.id, head)
     taken: set[int] = set()
     if draft.ordinary:
         stretches = conn.execute(
@@ -101,9 +106,9 @@ def _thread_for(conn: Connection, notes: Notes, draft: Draft) -> ThreadNote:
         sql = "SELECT tid, epoch FROM lgd_threads WHERE thread_id = ?"
         found = conn.execute(sql, (name(draft.thread_id),)).fetchone()
         note = ThreadNote(*found) if found else None
-    if draft.epoch is not None:
-        if note is None or draft.epoch != note.epoch or draft.memory.is_void():
-            raise Stale
+    seen = note.epoch if note else None
+    if draft.epoch is not None and (draft.epoch != seen or draft.memory.is_void()):
+        raise Stale
     if note is None:
         sql = "SELECT 1 FROM lgd_heads WHERE thread_id = ?"
         if conn.execute(sql, (name(draft.thread_id),)).fetchone():
@@ -121,6 +126,11 @@ def _head_of(conn: Connection, note: ThreadNote, thread_id: str, ns: str) -> str
             raise _damaged(thread_id)
         note.heads[ns] = unname(found[1]) if found else None
     return note.heads[ns]
+
+
+def _is_stored(conn: Connection, tid: int, ns: str, id: str | None) -> bool:
+    sql = "SELECT 1 FROM lgd_checkpoints WHERE tid = ? AND ns = ? AND id = ?"
+    return conn.execute(sql, (tid, name(ns), rows.optional(id))).fetchone() is not None
 
 
 def _damaged(thread_id: str) -> CorruptionError:
