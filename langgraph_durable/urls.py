@@ -4,19 +4,32 @@ from __future__ import annotations
 
 import urllib.parse
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from langgraph_durable.errors import ConfigurationError
 from langgraph_durable.saver import DurableSaver
 from langgraph_durable.sqlite import SqliteSaver
 
-_OPTIONS: dict[str, Callable[[str], Any]] = {
-    "durability": str,
-    "busy_timeout": float,
+if TYPE_CHECKING:
+    from langgraph_durable.redis import RedisSaver
+
+Options = dict[str, Callable[[str], Any]]
+
+_ANY: Options = {
     "types": lambda text: text if text in ("safe", "any") else text.split(","),
     "metadata_keys": lambda text: [key for key in text.split(",") if key],
     "on_conflict": str,
     "cache_bytes": int,
+}
+_SQLITE: Options = {"durability": str, "busy_timeout": float, **_ANY}
+_REDIS: Options = {
+    "prefix": str,
+    "ttl": str,
+    "refresh_on_read": lambda text: {"true": True, "1": True, "false": False, "0": False}[text],
+    "wait_replicas": int,
+    "replica_timeout": float,
+    "retry": float,
+    **_ANY,
 }
 
 
@@ -25,7 +38,8 @@ def open_saver(url: str, **options: Any) -> DurableSaver:
 
     Args:
         url: `sqlite:///relative.db`, `sqlite:////absolute.db` or `sqlite:///:memory:`; options
-            of the saver as query parameters: `sqlite:///agent.db?durability=normal`.
+            of the saver as query parameters: `sqlite:///agent.db?durability=normal`. Or one of
+            the URLs that `RedisSaver` takes; parameters that are not ours go to redis-py.
         options: the same options as Python values; they win.
 
     Raises:
@@ -38,26 +52,53 @@ def open_saver(url: str, **options: Any) -> DurableSaver:
     if not isinstance(url, str):
         raise ConfigurationError(f"open_saver takes a URL, not {url!r}")
     parts = urllib.parse.urlsplit(url)
+    scheme = parts.scheme.partition("+")[0]
+    if scheme in ("redis", "rediss", "unix"):
+        ours, theirs = _split(parts.query)
+        found = _read_options(parts.scheme, ours, _REDIS)
+        plain = parts._replace(query=urllib.parse.urlencode(theirs)).geturl()
+        return redis_saver()(plain, **{**found, **options})
     if parts.scheme != "sqlite":
         raise ConfigurationError(
-            f"{url!r}: the scheme {parts.scheme!r} is not known; use sqlite:///"
+            f"{url!r}: the scheme {parts.scheme!r} is not known; use sqlite:/// or redis://"
         )
     if parts.netloc or not parts.path.startswith("/") or parts.fragment:
         raise ConfigurationError(
             f"{url!r}: write sqlite:///relative.db, sqlite:////absolute.db or sqlite:///:memory:"
         )
     path = urllib.parse.unquote(parts.path[1:])
-    return SqliteSaver(path, **{**_read_options(url, parts.query), **options})
+    query = urllib.parse.parse_qsl(parts.query, keep_blank_values=True)
+    return SqliteSaver(path, **{**_read_options(url, query, _SQLITE), **options})
 
 
-def _read_options(url: str, query: str) -> dict[str, Any]:
+def redis_saver() -> type[RedisSaver]:
+    """The class, if redis-py is installed."""
+    try:
+        from langgraph_durable.redis import RedisSaver
+    except ModuleNotFoundError as error:
+        if error.name != "redis":
+            raise
+        raise ImportError(
+            "RedisSaver needs redis-py: pip install 'langgraph-durable[redis]'"
+        ) from error
+    return RedisSaver
+
+
+def _split(query: str) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Parameters for the saver, and those for redis-py."""
+    pairs = urllib.parse.parse_qsl(query, keep_blank_values=True)
+    return [p for p in pairs if p[0] in _REDIS], [p for p in pairs if p[0] not in _REDIS]
+
+
+def _read_options(url: str, query: list[tuple[str, str]], known: Options) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for key, text in urllib.parse.parse_qsl(query, keep_blank_values=True):
-        if key not in _OPTIONS or key in found:
-            what = "given twice" if key in found else f"not known; known: {', '.join(_OPTIONS)}"
+    for key, text in query:
+        if key not in known or key in found:
+            what = "given twice" if key in found else f"not known; known: {', '.join(known)}"
             raise ConfigurationError(f"{url!r}: the option {key!r} is {what}")
         try:
-            found[key] = _OPTIONS[key](text)
-        except ValueError as error:
-            raise ConfigurationError(f"{url!r}: {key}={text!r} is not a number") from error
+            found[key] = known[key](text)
+        except (KeyError, ValueError) as error:
+            what = "true or false" if isinstance(error, KeyError) else "a number"
+            raise ConfigurationError(f"{url!r}: {key}={text!r} is not {what}") from error
     return found

@@ -30,7 +30,7 @@ MAY_USE: dict[str, set[str]] = {
     "addresses": {"errors", "_core"},
     "saver": {"errors", "_core", "addresses"},
     "sqlite": {"errors", "_sqlite", "saver"},
-    "redis": {"errors", "_redis", "saver"},
+    "redis": {"errors", "addresses", "_redis", "saver"},
     "urls": {"errors", "saver", "sqlite", "redis"},
     FACE: {"errors", "sqlite", "redis", "urls"},
     "demo": {FACE},
@@ -92,13 +92,14 @@ def imports_of(file: Path) -> Iterator[Import]:
         for inner in ast.walk(statement)
     }
     for node in ast.walk(tree):
-        names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{file}:{node.lineno}: write imports in full"
             module = node.module or ""
             names = [module, *(f"{module}.{alias.name}" for alias in node.names)]
+        else:
+            continue
         for name in names:
             yield Import(file, node.lineno, name, id(node) in typing_only)
 

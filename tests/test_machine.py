@@ -1,20 +1,21 @@
-"""Random operations on a file through several savers, against the model; more of it with --long."""
+"""Random operations on a store through several savers, against the model; more with --long."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import backends
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from langgraph_durable import SqliteSaver
 from langgraph_durable.testing import saver_machine
 
 
 @pytest.mark.timeout(3600)
-def test_every_read_equals_the_model(tmp_path: Path, long: bool) -> None:
-    machine = saver_machine(lambda: SqliteSaver(tmp_path / "agent.db", durability="normal"))
+@pytest.mark.parametrize("backend", backends.ALL)
+def test_every_read_equals_the_model(backend: str, tmp_path: Path, long: bool) -> None:
+    machine = saver_machine(lambda: backends.ALL[backend](tmp_path))
     run_state_machine_as_test(
         machine,
         settings=settings(

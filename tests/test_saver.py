@@ -29,7 +29,7 @@ def put(saver: Any, thread: str, n: int, items: list[Any]) -> None:
     saver.put(at(thread, parent), made, {"step": n}, {"items": version})
 
 
-def items(saver: Any, thread: str, n: int | None = None) -> list[Any]:
+def items(saver: Any, thread: str, n: int | None = None) -> Any:
     found = saver.get_tuple(at(thread, None if n is None else numbered(n)))
     return found.checkpoint["channel_values"]["items"]
 
@@ -41,7 +41,7 @@ async def aput(saver: Any, thread: str, n: int, items: list[Any]) -> None:
     await saver.aput(at(thread, parent), made, {"step": n}, {"items": version})
 
 
-async def aitems(saver: Any, thread: str) -> list[Any]:
+async def aitems(saver: Any, thread: str) -> Any:
     return (await saver.aget_tuple(at(thread))).checkpoint["channel_values"]["items"]
 
 
@@ -81,13 +81,15 @@ WRONG: dict[str, Callable[[], Any]] = {
     "busy_timeout: endless": lambda: SqliteSaver("x", busy_timeout=float("inf")),
     "busy_timeout: text": lambda: SqliteSaver("x", busy_timeout="5"),  # type: ignore[arg-type]
     "busy_timeout: a bool": lambda: SqliteSaver("x", busy_timeout=True),
-    "types: unknown word": lambda: SqliteSaver("x", types="unsafe"),  # type: ignore[arg-type]
+    "types: unknown word": lambda: SqliteSaver("x", types="unsafe"),
     "types: a number inside": lambda: SqliteSaver("x", types=[3]),  # type: ignore[list-item]
     "types: not a dotted name": lambda: SqliteSaver("x", types=["os; import os"]),
     "types: none": lambda: SqliteSaver("x", types=None),  # type: ignore[arg-type]
     "metadata_keys: one string": lambda: SqliteSaver("x", metadata_keys="user_id"),
     "metadata_keys: numbers": lambda: SqliteSaver("x", metadata_keys=[1]),  # type: ignore[list-item]
     "metadata_keys: a number": lambda: SqliteSaver("x", metadata_keys=1),  # type: ignore[arg-type]
+    "metadata_keys: used up by looking": lambda: SqliteSaver("x", metadata_keys=iter(["a"])),  # type: ignore[arg-type]
+    "serde: a number": lambda: SqliteSaver("x", serde=3),  # type: ignore[arg-type]
     "on_conflict: unknown": lambda: SqliteSaver("x", on_conflict="retry"),  # type: ignore[arg-type]
     "cache_bytes: negative": lambda: SqliteSaver("x", cache_bytes=-1),
     "cache_bytes: a float": lambda: SqliteSaver("x", cache_bytes=1.5),  # type: ignore[arg-type]
@@ -242,7 +244,7 @@ def test_a_url_carries_options_and_python_values_win() -> None:
     )
     saver = open_saver(url)
     assert "normal" in repr(saver)
-    assert saver._metadata_keys == {"user_id", "tenant"}
+    assert saver._metadata_keys == frozenset({"user_id", "tenant"})
     assert saver._on_conflict == "allow"
     assert saver._engine.memory.limit == 1000
     assert "full" in repr(open_saver(url, durability="full"))

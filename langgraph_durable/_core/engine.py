@@ -97,8 +97,8 @@ class Engine:
         decoder = Decoder(serde, loaded.thread_id, loaded.items, raws)
         header = lineage.read_row(loaded.thread_id, loaded.row)
         restored = self._restore(loaded, header, decoder)
-        is_new = part is None or place[1:] not in part.records or part.epoch != loaded.epoch
-        if self.memory.limit and (is_new or decoder.raws):
+        known = part is not None and (loaded.row.ns, loaded.row.id) in part.records
+        if self.memory.limit and not (known and raws is not None and not decoder.raws):
             self._remember(loaded, header, decoder)
         if logger.isEnabledFor(logging.DEBUG):
             self._log("restored", restored.place, restored.metadata, _bytes(loaded), began)

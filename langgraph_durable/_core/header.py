@@ -80,9 +80,28 @@ class Header:
             (capsule.seed, capsule.seed_items, [list(w) for w in capsule.writes])
             for capsule, _ in self.capsules.values()
         ]
-        spelled = [key if type(key) is str else key[1] for key in table]  # type: ignore[index]
+        spelled = [_shortened(key) if type(key) is str else key[1] for key in table]  # type: ignore[index]
         first = FORMAT, spelled, values, bare, seen
         return seal.pack(ormsgpack.packb([*first, self.rest, self.metadata, self.linked, capsules]))
+
+
+def _shortened(version: str) -> str | bytes | tuple[int, int]:
+    """LangGraph's usual version, 32 digits and 16 behind a point, as two numbers."""
+    if len(version) == 49 and version.isascii() and version[32] == ".":
+        major, minor = version[:32], version[33:]
+        if major.isdigit() and minor.isdigit() and major < _LARGEST:
+            return int(major), int(minor)
+    return seal.name(version)
+
+
+_LARGEST = f"{2**63:032}"
+
+
+def _lengthened(stored: Any) -> Version:
+    if type(stored) is list:
+        major, minor = stored
+        return f"{major:032}.{minor:016}"
+    return seal.unname(stored) if type(stored) is bytes else stored
 
 
 def read_header(row: CheckpointRow) -> Header:
@@ -92,7 +111,8 @@ def read_header(row: CheckpointRow) -> Header:
         raw = ormsgpack.unpackb(seal.unpack(row.body))
         if raw[0] != FORMAT:
             raise seal.Damaged(f"record format {raw[0]!r} is not known to this version")
-        _, table, values, bare, seen, rest, metadata, linked, capsules = raw
+        _, spelled, values, bare, seen, rest, metadata, linked, capsules = raw
+        table = [_lengthened(version) for version in spelled]
         named = [ref for ref in refs if ref.kind == VALUE]
         entries = {
             ref.channel: Entry(None if v < 0 else table[v], form, ref)

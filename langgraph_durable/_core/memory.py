@@ -186,10 +186,10 @@ class Pledge:
         record = new.record
         if record is not None and finals:
             entries = {
-                channel: entry._replace(ref=settled(entry.ref, finals))
+                channel: Entry(entry.version, entry.form, settled(entry.ref, finals))
                 for channel, entry in record.entries.items()
             }
-            record = record._replace(entries=entries)
+            record = Record(record.versions, entries, record.capsules)
         items = [(digest, n, raw) for (digest, _, raw), n in zip(new.items, finals, strict=False)]
         self._memory.learn(
             self._thread_id, stored.epoch, Learned(items, new.place, record, new.run)

@@ -772,15 +772,18 @@ class ModelPlan(State):
             _, fingerprint, fields_set, values, extra, private = inner
             if extra is not None:
                 _exactly(dict, extra)
+            if private is not None:
+                private = self._private(*_exactly(list, private))
         if type(values) is not dict:
             raise CorruptionError(f"a stored {name_of(self.cls)} has no fields")
         if fingerprint != self.fingerprint:
             return self.construct(values | (extra or {}), self._validate)
         made: Any = _new(self.cls)
         _set(made, "__dict__", values)
-        _set_fields_set(made, self._names(fields_set))
+        known = self.sets.get(fields_set) if type(fields_set) is int else None
+        _set_fields_set(made, self._names(fields_set) if known is None else set(known))
         _set_extra(made, extra)
-        _set_private(made, None if private is None else self._private(*_exactly(list, private)))
+        _set_private(made, private)
         return made
 
     def _names(self, fields_set: Any) -> set[str]:

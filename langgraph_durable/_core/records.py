@@ -99,8 +99,6 @@ def joined(order: Iterable[int]) -> Runs:
 
 def placed(runs: Runs, final: Sequence[int]) -> Runs:
     """`runs` with new items under their `final` numbers, neighbours joined."""
-    if min(runs[::2], default=0) >= 0:
-        return runs
     out: list[int] = []
     for start, count in zip(runs[::2], runs[1::2], strict=True):
         pieces = (
@@ -116,7 +114,7 @@ def placed(runs: Runs, final: Sequence[int]) -> Runs:
 
 def settled(ref: Ref, finals: Finals) -> Ref:
     """`ref` with all its items under their final numbers."""
-    if not finals or (not ref.runs and not ref.spine):
+    if min(ref.runs, default=0) >= 0 and min(ref.spine, default=0) >= 0:
         return ref
     return Ref(ref.channel, placed(ref.runs, finals), ref.kind, placed(ref.spine, finals))
 

@@ -263,6 +263,10 @@ def _reader(gate: Gate) -> Callable[[int, Any], Any]:
     core: dict[int, Plan] = {}
 
     def rebuild(code: int, inner: Any) -> Any:
+        if code == MODEL and type(inner) is list and type(inner[0]) is int:  # every message
+            plan = core.get(inner[0])
+            if plan is not None and plan.code == MODEL:
+                return plan.rebuild(inner)
         make = MAKERS.get(code)
         if make is not None:
             return make(inner)

