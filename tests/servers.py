@@ -66,6 +66,10 @@ def wait_until(true: Callable[[], Any], what: str, seconds: float = 30.0) -> Non
     raise TimeoutError(f"{what} did not happen within {seconds} seconds ({error})")
 
 
+def _spelled(value: object) -> str:
+    return '""' if value == "" else str(value)
+
+
 class Server:
     """One server process that can be killed, paused and started again on its data."""
 
@@ -87,13 +91,10 @@ class Server:
 
     def start(self) -> None:
         lines = [f"port {self.port}", f"bind {HOST}", f"dir {self.folder}", "daemonize no"]
-        if not self._sentinel:
-            lines += [
-                f"{key.replace('_', '-')} {value or chr(34) * 2}"
-                for key, value in self._config.items()
-            ]
-        else:
+        if self._sentinel:
             lines += list(self._config["lines"])
+        else:
+            lines += [f"{k.replace('_', '-')} {_spelled(v)}" for k, v in self._config.items()]
         path = self.folder / "server.conf"
         if not path.exists():
             path.write_text("\n".join(lines) + "\n")

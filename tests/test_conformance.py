@@ -7,13 +7,14 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import backends
 import pytest
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.checkpoint.conformance.capabilities import Capability
 from langgraph.checkpoint.conformance.initializer import RegisteredCheckpointer
 from langgraph.checkpoint.conformance.validate import validate
 
-from langgraph_durable import SqliteSaver
+from langgraph_durable.saver import DurableSaver
 
 
 def in_thread(method: str) -> Callable[..., Any]:
@@ -28,7 +29,7 @@ def in_thread(method: str) -> Callable[..., Any]:
 class SyncOnly(BaseCheckpointSaver[str]):
     """The suite only knows async methods; these lead to the sync ones."""
 
-    def __init__(self, inner: SqliteSaver) -> None:
+    def __init__(self, inner: DurableSaver) -> None:
         super().__init__()
         self.inner = inner
 
@@ -46,11 +47,14 @@ class SyncOnly(BaseCheckpointSaver[str]):
 
 
 @pytest.mark.parametrize("capability", [capability.value for capability in Capability])
-@pytest.mark.parametrize("colour", [SqliteSaver, SyncOnly], ids=["async", "sync"])
-async def test_the_capability_conforms(colour: type, capability: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("colour", ["async", "sync"])
+@pytest.mark.parametrize("backend", backends.EVERYWHERE)
+async def test_the_capability_conforms(
+    backend: str, colour: str, capability: str, tmp_path: Path
+) -> None:
     async def make() -> AsyncIterator[BaseCheckpointSaver[str]]:
-        async with SqliteSaver(tmp_path / "agent.db") as saver:
-            yield saver if colour is SqliteSaver else SyncOnly(saver)
+        async with backends.EVERYWHERE[backend](tmp_path) as saver:
+            yield saver if colour == "async" else SyncOnly(saver)
 
     report = await validate(RegisteredCheckpointer("durable", make), capabilities={capability})
     result = report.results[capability]

@@ -1,10 +1,13 @@
-"""The whole contract, on a file and in memory."""
+"""The whole contract, on every kind of store."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import backends
+
 from langgraph_durable import SqliteSaver
+from langgraph_durable.saver import DurableSaver
 from langgraph_durable.testing import DurableContract
 
 
@@ -24,3 +27,28 @@ class TestSqliteMemory(DurableContract):
     def close_saver(self, saver: SqliteSaver) -> None:
         self.savers.clear()
         saver.close()
+
+
+class TestValkey(DurableContract):
+    def make_saver(self, directory: Path) -> DurableSaver:
+        return backends.ALL["valkey"](directory)
+
+
+class TestRedis(DurableContract):
+    def make_saver(self, directory: Path) -> DurableSaver:
+        return backends.ALL["redis"](directory)
+
+
+class TestWithoutScripts(DurableContract):
+    def make_saver(self, directory: Path) -> DurableSaver:
+        return backends.ALL["scriptless"](directory)
+
+
+class TestOwnClients(DurableContract):
+    def make_saver(self, directory: Path) -> DurableSaver:
+        return backends.ALL["clients"](directory)
+
+
+class TestCluster(DurableContract):
+    def make_saver(self, directory: Path) -> DurableSaver:
+        return backends.ALL["cluster"](directory)

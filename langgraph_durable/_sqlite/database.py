@@ -26,7 +26,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar, cast
 
 from langgraph_durable._sqlite.connections import PAUSE, Connections
-from langgraph_durable._sqlite.failures import explained
+from langgraph_durable._sqlite.failures import Foreign, explained
 from langgraph_durable._sqlite.notes import Notes
 from langgraph_durable._sqlite.schema import begin, rollback
 from langgraph_durable._sqlite.storage import Transaction
@@ -131,7 +131,7 @@ class Database:
         self._check_open()
         try:
             return self.connections.read(lambda conn: wanted.act(conn, self._notes))
-        except sqlite3.Error as error:
+        except Foreign as error:
             raise explained(error, self.connections.name, wanted.about) from error
 
     def _commit(self, tickets: Sequence[Ticket]) -> None:
@@ -154,7 +154,7 @@ class Database:
                 if not isinstance(error, Exception):
                     raise
         for ticket in tickets:
-            if isinstance(ticket.error, sqlite3.Error):
+            if isinstance(ticket.error, Foreign):
                 ours = explained(ticket.error, self.connections.name, ticket.transaction.about)
                 ours.__cause__ = ticket.error
                 ticket.error = ours

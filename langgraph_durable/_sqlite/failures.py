@@ -44,11 +44,17 @@ def is_busy(error: BaseException) -> bool:
     return isinstance(error, sqlite3.OperationalError) and _code(error) in BUSY
 
 
-def _code(error: sqlite3.Error) -> int:
+Foreign = (sqlite3.Error, UnicodeDecodeError)
+"""What SQLite's module raises: where damage makes its own message unreadable, the latter."""
+
+
+def _code(error: BaseException) -> int:
+    if isinstance(error, UnicodeDecodeError):
+        return sqlite3.SQLITE_CORRUPT
     return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
 
 
-def explained(error: sqlite3.Error, database: str, about: str = "") -> DurableError:
+def explained(error: BaseException, database: str, about: str = "") -> DurableError:
     """Our error for one of SQLite's, naming the database and what was being done."""
     kind, meaning = _MEANING.get(_code(error), (StorageError, "the database refused the call"))
     if kind is StorageError and "closed" in str(error):

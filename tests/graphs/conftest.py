@@ -1,4 +1,4 @@
-"""The saver under test. A backend is one entry of `BACKENDS`."""
+"""The saver under test, on each of `backends.EVERYWHERE`."""
 
 from __future__ import annotations
 
@@ -9,31 +9,23 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import backends
 import pytest
 from langgraph.checkpoint.base import id as ids
 from play import Open, Saver
-
-from langgraph_durable import SqliteSaver
 
 pytest.register_assert_rewrite(
     "deltas", "failures", "flows", "functional", "pauses", "schemas", "travels"
 )
 
-BACKENDS: dict[str, Callable[..., Saver]] = {
-    # No power is cut here, so no time is spent on waiting for the disk.
-    "sqlite": lambda place, **options: SqliteSaver(
-        place / "agent.db", durability="normal", **options
-    ),
-}
 
-
-@pytest.fixture(params=BACKENDS)
+@pytest.fixture(params=backends.EVERYWHERE)
 def open_saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
     """Opens saver after saver on one store; all are closed in the end."""
     opened: list[Any] = []
 
     def open(**options: Any) -> Saver:
-        opened.append(BACKENDS[request.param](tmp_path, **options))
+        opened.append(backends.EVERYWHERE[request.param](tmp_path, **options))
         return opened[-1]
 
     yield open
