@@ -89,16 +89,18 @@ class Engine:
     async def get(self, serde: SerializerProtocol, place: Place) -> Restored | None:
         began = time.perf_counter()
         part = self.memory.part(place.thread_id)
-        held = Held(part.epoch, part.raws) if part else Held()
+        # What the store leaves out must be at hand afterwards: `part.raws` may be another by then.
+        raws = part.raws if part else {}
+        held = Held(part.epoch, raws) if part else Held()
         loaded = await self.storage.load(*place, held)
         if loaded is None:
             return None
-        raws = part.raws if part and part.epoch == loaded.epoch else None
-        decoder = Decoder(serde, loaded.thread_id, loaded.items, raws)
+        is_held = loaded.epoch == held.epoch
+        decoder = Decoder(serde, loaded.thread_id, loaded.items, raws if is_held else None)
         header = lineage.read_row(loaded.thread_id, loaded.row)
         restored = self._restore(loaded, header, decoder)
         known = part is not None and (loaded.row.ns, loaded.row.id) in part.records
-        if self.memory.limit and not (known and raws is not None and not decoder.raws):
+        if self.memory.limit and not (known and is_held and not decoder.raws):
             self._remember(loaded, header, decoder)
         if logger.isEnabledFor(logging.DEBUG):
             self._log("restored", restored.place, restored.metadata, _bytes(loaded), began)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import ormsgpack
@@ -85,6 +86,7 @@ class Header:
         return seal.pack(ormsgpack.packb([*first, self.rest, self.metadata, self.linked, capsules]))
 
 
+@lru_cache(maxsize=4096)  # most versions are those of the checkpoint before
 def _shortened(version: str) -> str | bytes | tuple[int, int]:
     """LangGraph's usual version, 32 digits and 16 behind a point, as two numbers."""
     if len(version) == 49 and version.isascii() and version[32] == ".":

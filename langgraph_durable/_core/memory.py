@@ -185,10 +185,10 @@ class Pledge:
         new, finals = self._learned, stored.finals
         record = new.record
         if record is not None and finals:
-            entries = {
-                channel: Entry(entry.version, entry.form, settled(entry.ref, finals))
-                for channel, entry in record.entries.items()
-            }
+            entries = dict(record.entries)
+            for channel, (version, form, ref) in record.entries.items():
+                if (final := settled(ref, finals)) is not ref:
+                    entries[channel] = Entry(version, form, final)
             record = Record(record.versions, entries, record.capsules)
         items = [(digest, n, raw) for (digest, _, raw), n in zip(new.items, finals, strict=False)]
         self._memory.learn(

@@ -114,7 +114,7 @@ def placed(runs: Runs, final: Sequence[int]) -> Runs:
 
 def settled(ref: Ref, finals: Finals) -> Ref:
     """`ref` with all its items under their final numbers."""
-    if min(ref.runs, default=0) >= 0 and min(ref.spine, default=0) >= 0:
+    if not ref.spine and (not ref.runs or min(ref.runs) >= 0):
         return ref
     return Ref(ref.channel, placed(ref.runs, finals), ref.kind, placed(ref.spine, finals))
 
