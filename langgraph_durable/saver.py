@@ -9,7 +9,15 @@ from __future__ import annotations
 
 import builtins
 import secrets
-from collections.abc import AsyncIterator, Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Collection,
+    Coroutine,
+    Generator,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self, TypeVar, cast
 
@@ -66,6 +74,8 @@ class DurableSaver(BaseCheckpointSaver[str]):
         cache_bytes: int,
     ) -> None:
         own = ExactSerializer(types)
+        if serde is not None and not any(hasattr(serde, m) for m in ("dumps_typed", "dumps")):
+            raise ConfigurationError(f"serde is a serialiser, not {serde!r}")
         super().__init__(serde=maybe_add_typed_methods(serde) if serde is not None else own)
         if on_conflict not in ("raise", "allow"):
             raise ConfigurationError(f'on_conflict is "raise" or "allow", not {on_conflict!r}')
@@ -376,8 +386,8 @@ class DurableSaver(BaseCheckpointSaver[str]):
 class _Done:
     """What `setup` returns, so that `await saver.setup()` works as with the stock async saver."""
 
-    def __await__(self) -> Iterator[None]:
-        return iter(())
+    def __await__(self) -> Generator[Any, None, None]:
+        yield from ()
 
 
 class _Pages:
@@ -427,6 +437,8 @@ def _checkpoint_tuple(restored: Restored, asked: bool) -> CheckpointTuple:
 def _checked_keys(keys: Collection[str] | None) -> frozenset[str] | None:
     if keys is None:
         return None
-    if isinstance(keys, str) or not all(isinstance(key, str) for key in keys):
+    if not isinstance(keys, Collection) or isinstance(keys, (str, bytes)):
+        raise ConfigurationError(f"metadata_keys is a list of names, not {keys!r}")
+    if not all(isinstance(key, str) for key in keys):
         raise ConfigurationError(f"metadata_keys is a list of names, not {keys!r}")
     return frozenset(keys)

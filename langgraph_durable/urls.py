@@ -62,7 +62,7 @@ def open_saver(url: str, **options: Any) -> DurableSaver:
         raise ConfigurationError(
             f"{url!r}: the scheme {parts.scheme!r} is not known; use sqlite:/// or redis://"
         )
-    if parts.netloc or not parts.path.startswith("/") or parts.fragment:
+    if not url.partition(":")[2].startswith("///") or parts.netloc or parts.fragment:
         raise ConfigurationError(
             f"{url!r}: write sqlite:///relative.db, sqlite:////absolute.db or sqlite:///:memory:"
         )

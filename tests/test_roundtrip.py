@@ -75,7 +75,7 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, type(threading.Lock())):
         return True  # never stored, made anew
     if isinstance(a, enum.Enum):
-        return a is b
+        return a is b or (isinstance(a, enum.Flag) and a._value_ == b._value_)
     if isinstance(a, pydantic.BaseModel):
         names = ("__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
         return same(a.__dict__, b.__dict__) and all(

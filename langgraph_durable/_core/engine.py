@@ -174,6 +174,7 @@ class Engine:
                 raise
             return all(metadata.get(key) == value for key, value in filter.items())
 
+        began = time.perf_counter()
         page = await self.storage.page(selection, after, size, accept)
         decoders: dict[str, Decoder] = {}
         restored = []
@@ -185,11 +186,15 @@ class Engine:
                 )
             try:
                 header = lineage.read_row(loaded.thread_id, loaded.row)
-                restored.append(self._restore(loaded, header, decoder))
+                found = self._restore(loaded, header, decoder)
             except CorruptionError as error:
                 if not several:
                     raise
                 logger.error("left out of the list: %s", error)
+                continue
+            if logger.isEnabledFor(logging.DEBUG):
+                self._log("restored", found.place, found.metadata, len(loaded.row.body), began)
+            restored.append(found)
         return restored, page.cursor
 
     async def delta_history(

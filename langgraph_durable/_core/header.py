@@ -64,11 +64,12 @@ class Header:
             key: Any = version if type(version) is str else (type(version), version)
             return table.setdefault(key, len(table))
 
-        values = [(index(e.version), e.form) for e in self.entries.values()]
+        entries = self.entries
+        values = [(index(e.version), e.form) for e in entries.values()]
         bare = [
             (seal.name(name), index(version))
             for name, version in self.versions.items()
-            if name not in self.entries or self.entries[name].version != version
+            if name not in entries or entries[name].version != version
         ]
         seen = [
             (

@@ -780,8 +780,8 @@ class ModelPlan(State):
             return self.construct(values | (extra or {}), self._validate)
         made: Any = _new(self.cls)
         _set(made, "__dict__", values)
-        known = self.sets.get(fields_set) if type(fields_set) is int else None
-        _set_fields_set(made, self._names(fields_set) if known is None else set(known))
+        names = self.sets.get(fields_set) if type(fields_set) is int else None
+        _set_fields_set(made, self._names(fields_set) if names is None else set(names))
         _set_extra(made, extra)
         _set_private(made, private)
         return made

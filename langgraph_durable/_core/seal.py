@@ -144,6 +144,11 @@ def name(text: str) -> str | bytes:
     """
     if text.isascii():
         return text
+    return _name(text)
+
+
+@lru_cache(maxsize=4096)
+def _name(text: str) -> str | bytes:
     try:
         text.encode()
     except UnicodeEncodeError:

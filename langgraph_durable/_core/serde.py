@@ -258,15 +258,15 @@ def _only_data(cls: type) -> UnsafeTypeError:
     )
 
 
-def _reader(gate: Gate) -> Callable[[int, Any], Any]:
-    """Return the function that turns an unpacked record into its object."""
+def _reader(gate: Gate, messages: dict[Any, Plan]) -> Callable[[int, Any], Any]:
+    """Return the function that turns an unpacked record into its object.
+
+    It notes in `messages` the plans of the models of the `CORE` table that it has met, so that the
+    next one need not come here.
+    """
     core: dict[int, Plan] = {}
 
     def rebuild(code: int, inner: Any) -> Any:
-        if code == MODEL and type(inner) is list and type(inner[0]) is int:  # every message
-            plan = core.get(inner[0])
-            if plan is not None and plan.code == MODEL:
-                return plan.rebuild(inner)
         make = MAKERS.get(code)
         if make is not None:
             return make(inner)
@@ -280,6 +280,8 @@ def _reader(gate: Gate) -> Callable[[int, Any], Any]:
             plan = PLANS[gate.find(ref, is_data)]
             if type(ref) is int:
                 core[ref] = plan
+                if plan.code == MODEL:
+                    messages[ref] = plan
         if plan.code != code:
             raise _only_data(plan.cls)
         return plan.rebuild(inner)
@@ -411,7 +413,8 @@ class ExactSerializer(JsonPlusSerializer):
             if PLANS[cls].code == 0:
                 raise ConfigurationError(f"types: {cls!r} is not a data class")
         self._gate = gate
-        self._rebuild = rebuild = _reader(gate)
+        self._messages: dict[Any, Plan] = {}
+        self._rebuild = rebuild = _reader(gate, self._messages)
 
         def hook(code: int, data: Any) -> Any:
             return rebuild(code, unpackb(data, ext_hook=self._hook))
@@ -470,7 +473,12 @@ class ExactSerializer(JsonPlusSerializer):
         if raw[0] == 0:
             try:
                 if raw[1] == _LEAD:
-                    return self._rebuild(raw[2], unpackb(raw[3:], ext_hook=self._hook))
+                    inner = unpackb(raw[3:], ext_hook=self._hook)
+                    if raw[2] == MODEL and type(inner[0]) is int:
+                        plan = self._messages.get(inner[0])
+                        if plan is not None:
+                            return plan.rebuild(inner)
+                    return self._rebuild(raw[2], inner)
                 return unpackb(raw[1:], ext_hook=self._hook)
             except BaseException as error:
                 raise _explained(error)  # noqa: B904

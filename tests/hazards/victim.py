@@ -34,8 +34,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver as StockSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Send
 
-with __import__("contextlib").suppress(ImportError):  # TEMPORARY
-    from langgraph_durable import SqliteSaver
+from langgraph_durable import SqliteSaver
 
 Saver = BaseCheckpointSaver[str]
 Config = dict[str, Any]
