@@ -100,12 +100,12 @@ class FileConnections:
         self._opening = threading.Lock()
         self._writer: sqlite3.Connection | None = None
         self._readers: list[sqlite3.Connection] = []
+        self._is_store = False
         self._closed = False
         self._gate = Gate()
 
     def read(self, act: Act[T]) -> T:
         with self._gate:
-            self._prepared()
             try:
                 conn = self._readers.pop()
             except IndexError:
@@ -119,34 +119,27 @@ class FileConnections:
                     conn.close()
 
     def write(self, act: Act[T]) -> T:
-        return act(self._prepared())
-
-    def _prepared(self) -> sqlite3.Connection:
-        """The writing connection; the first call opens the file and makes it a store."""
-        if self._writer is not None:
-            return self._writer
-        with self._opening:
-            if self._writer is None:
-                had_log = os.path.exists(f"{self.name}-wal")
-                conn = self._connect()
-                try:
-                    schema.create(conn, self._settings.busy_timeout)
-                    if not had_log and not self._uri:
-                        schema.check_length(conn, self.name)
-                except BaseException:
-                    conn.close()
-                    raise
-                # `database` waits for the write lock itself, in shorter steps than SQLite does.
-                conn.execute("PRAGMA busy_timeout = 0")
-                self._writer = conn
-            return self._writer
+        if self._writer is None:
+            conn = self._connect()
+            # `database` waits for the write lock itself, in shorter steps than SQLite does.
+            conn.execute("PRAGMA busy_timeout = 0")
+            self._writer = conn
+        return act(self._writer)
 
     def _connect(self) -> sqlite3.Connection:
+        """A new connection; the first one makes the file a store, if it is none."""
+        had_log = self._is_store or os.path.exists(f"{self.name}-wal")
         conn = sqlite3.connect(
             self.name, isolation_level=None, check_same_thread=False, uri=self._uri
         )
         try:
             schema.configure(conn, self._settings.synchronous, self._settings.busy_timeout)
+            if not self._is_store:
+                with self._opening:
+                    schema.create(conn, self._settings.busy_timeout)
+                if not had_log and not self._uri:
+                    schema.check_length(conn, self.name)
+                self._is_store = True
         except BaseException:
             conn.close()
             raise

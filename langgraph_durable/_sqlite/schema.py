@@ -128,10 +128,12 @@ def check_length(conn: sqlite3.Connection, path: str) -> None:
 
 
 def _version(conn: sqlite3.Connection) -> int | None:
-    found = conn.execute("SELECT 1 FROM sqlite_master WHERE name = 'lgd_format'").fetchone()
-    if not found:
+    try:
+        row = conn.execute("SELECT max(version) FROM lgd_format").fetchone()
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:  # the code for a table that is not there
+            raise
         return None
-    row = conn.execute("SELECT max(version) FROM lgd_format").fetchone()
     return int(row[0]) if row[0] is not None else 0
 
 
