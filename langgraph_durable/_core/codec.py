@@ -55,9 +55,10 @@ class Encoder:
     """Turns values into refs and forms, collecting the items the log does not have yet."""
 
     def __init__(self, serde: SerializerProtocol, known: Mapping[bytes, int]) -> None:
-        self._dump_item: Callable[[Any], bytes] = (
-            serde.dump_item if isinstance(serde, ExactSerializer) else partial(_dump_item, serde)
-        )
+        self._dump_item: Callable[[Any], bytes] = partial(_dump_item, serde)
+        self._dump_items: Callable[[list[Any]], list[bytes]] = lambda values: []
+        if isinstance(serde, ExactSerializer):
+            self._dump_item, self._dump_items = serde.dump_item, serde.dump_items
         self._serde = serde
         self._known = known
         self.raws: dict[bytes, bytes] = {}
@@ -163,23 +164,14 @@ class Encoder:
         return n
 
     def _elements(self, values: list[Any]) -> list[int]:
-        """Where the elements are. The loop that runs over every message at every step."""
-        dump, known, digest = self._dump_item, self._known.get, xxhash.xxh3_128_digest
-        order: list[int] = []
-        append = order.append
-        held = 0
-        for i, element in enumerate(values):
-            if type(element) in _GROUPABLE:
-                held = i
-                break
-            try:
-                raw = dump(element)
-            except Exception as error:
-                raise _At(f"[{i}]", element) from error
-            n = known(digest(raw, SEED))
-            append(self._number(raw) if n is None else n)
-            held = i + 1
+        """Where the elements are. What runs over every message at every step."""
+        known, digest = self._known.get, xxhash.xxh3_128_digest
+        raws = self._dump_items(values)
+        order = [known(digest(raw, SEED), -1) for raw in raws]
+        if -1 in order:
+            order = [self._number(raws[i]) if n < 0 else n for i, n in enumerate(order)]
         self.shared = self.shared or any(n >= 0 for n in order)
+        held = len(raws)
         return order + [self._number(raw) for raw in self._raws(values[held:], first=held)]
 
     def _raws(

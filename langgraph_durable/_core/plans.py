@@ -751,9 +751,10 @@ class ModelPlan(State):
 
     def encode(self, obj: Any, pack: Pack) -> bytes:
         fields_set: Any = 0
+        bits = self.bits
         try:
             for name in obj.__pydantic_fields_set__:
-                fields_set |= self.bits[name]
+                fields_set |= bits[name]
         except KeyError:  # extras count as set too
             fields_set = sorted(obj.__pydantic_fields_set__)
         extra, private = obj.__pydantic_extra__, obj.__pydantic_private__

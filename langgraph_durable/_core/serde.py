@@ -468,6 +468,26 @@ class ExactSerializer(JsonPlusSerializer):
         tag, data = self.dumps_typed(obj)
         return _TAG_CODES[tag] + data
 
+    def dump_items(self, values: Iterable[Any]) -> list[bytes]:
+        """`dump_item` of the first values, up to one that is plain data or needs more care.
+
+        A conversation passes through here whole at every step, so it is worth a loop of its own.
+        """
+        raws: list[bytes] = []
+        kind = None
+        try:
+            for value in values:
+                if type(value) is not kind:
+                    kind = type(value)
+                    if kind in _TAGGED:
+                        break
+                    plan = PLANS[kind]
+                    lead, encode = plan.item_lead, plan.encode
+                raws.append(lead + encode(value, _pack))
+        except Exception:  # `dump_item` finds out what is wrong with it
+            pass
+        return raws
+
     def load_item(self, raw: bytes) -> Any:
         """Return the value that `dump_item` was given."""
         if raw[0] == 0:
