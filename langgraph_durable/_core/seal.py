@@ -157,7 +157,11 @@ def _name(text: str) -> str | bytes:
 
 
 def unname(stored: str | bytes) -> str:
-    return stored if isinstance(stored, str) else stored.decode("utf-8", "surrogatepass")
+    if isinstance(stored, str):
+        return stored
+    if not isinstance(stored, bytes):
+        raise Damaged(f"{stored!r} is not a name")
+    return stored.decode("utf-8", "surrogatepass")
 
 
 def names(parts: Iterable[str | bytes | int | None]) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 
+from langgraph_durable._core.seal import Damaged
 from langgraph_durable.errors import (
     CorruptionError,
     DurableError,
@@ -44,12 +45,15 @@ def is_busy(error: BaseException) -> bool:
     return isinstance(error, sqlite3.OperationalError) and _code(error) in BUSY
 
 
-Foreign = (sqlite3.Error, UnicodeDecodeError)
-"""What SQLite's module raises: where damage makes its own message unreadable, the latter."""
+Foreign = (sqlite3.Error, UnicodeDecodeError, Damaged)
+"""What a transaction may raise that is not ours yet.
+
+SQLite's module raises UnicodeDecodeError where damage makes its own message unreadable.
+"""
 
 
 def _code(error: BaseException) -> int:
-    if isinstance(error, UnicodeDecodeError):
+    if isinstance(error, (UnicodeDecodeError, Damaged)):
         return sqlite3.SQLITE_CORRUPT
     return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
 

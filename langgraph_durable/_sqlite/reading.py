@@ -139,7 +139,8 @@ def page(
     for tid, epoch, thread_key, ns, id in keys:
         if len(picked) == size:
             break
-        thread_id = unname(thread_key)
+        # The name asked for, not the one that is stored: if they differ, the seals tell.
+        thread_id = selection.thread_id or unname(thread_key)
         found = _found(tid, epoch, conn.execute(_ROW, (tid, ns, id)).fetchone())
         last = Cursor(unname(id), thread_id, unname(ns))
         if accept(thread_id, found.row):
