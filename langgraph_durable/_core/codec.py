@@ -41,6 +41,8 @@ WHOLE_DICT = 512
 GROUP = 64
 """Neighbouring scalars share an item, so that a vector of floats is not a thousand rows."""
 SHORT = 48
+DEEPEST = 8
+"""Dicts in dicts that are taken apart; deeper ones are items."""
 FEWEST = 64
 """Numbers (two make a run) that a ref spells itself before it grows a spine."""
 
@@ -59,7 +61,8 @@ class Encoder:
         self._dump_items: Callable[[list[Any]], list[bytes]] = lambda values: []
         if isinstance(serde, ExactSerializer):
             self._dump_item, self._dump_items = serde.dump_item, serde.dump_items
-        self._serde = serde
+        self._exact = isinstance(serde, ExactSerializer)
+        self._depth = 0
         self._known = known
         self.raws: dict[bytes, bytes] = {}
         """New items by digest, in the order of their provisional numbers ~0, ~1, ..."""
@@ -78,7 +81,7 @@ class Encoder:
             value = value.value
         elif channel == ERROR and isinstance(value, BaseException):
             # LangGraph's readers expect the text of an error, as the stock serialiser gives it.
-            value = repr(value) if isinstance(self._serde, ExactSerializer) else value
+            value = repr(value) if self._exact else value
         try:
             order, form = self._split(value)
         except _At as error:
@@ -129,8 +132,14 @@ class Encoder:
 
     def _dict(self, value: dict[str, Any]) -> tuple[list[int], Form]:
         names, values = map(list, zip(*value.items(), strict=True))
-        if any(map(_is_records, values)):
-            return self._tree(names, values)
+        if not self._exact and any(isinstance(seal.name(name), bytes) for name in names):
+            return self._whole(value)  # a serde may treat keys and texts unlike
+        if self._depth < DEEPEST and any(map(_is_records, values)):
+            self._depth += 1
+            try:
+                return self._tree(names, values)
+            finally:
+                self._depth -= 1
         if len(values) > 1:
             raws = list(self._raws(values, names))
             if sum(map(len, raws)) > WHOLE_DICT:

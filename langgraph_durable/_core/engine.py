@@ -96,6 +96,10 @@ class Engine:
         if loaded is None:
             return None
         is_held = loaded.epoch == held.epoch
+        if is_held and part is not None and part.void:  # what is held may never have been stored
+            is_held, loaded = False, await self.storage.load(*place, Held())
+            if loaded is None:
+                return None
         decoder = Decoder(serde, loaded.thread_id, loaded.items, raws if is_held else None)
         header = lineage.read_row(loaded.thread_id, loaded.row)
         restored = self._restore(loaded, header, decoder)

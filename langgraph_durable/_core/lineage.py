@@ -203,6 +203,10 @@ def remove(
     return edit
 
 
+def _is_snapshot(form: Form) -> bool:
+    return isinstance(form, list) and len(form) == 1
+
+
 class _Thread:
     """A listing that can be walked from child to parent."""
 
@@ -259,7 +263,7 @@ class _Thread:
         return {
             channel: (capsule, ref)
             for channel, (capsule, ref) in built.items()
-            if channel in named or isinstance(capsule.seed, list)
+            if channel in named or _is_snapshot(capsule.seed)
         }
 
     def _capsule(

@@ -166,11 +166,12 @@ class Pledge:
     fails, what was learned is void, and so is every draft that was made from it meanwhile.
     """
 
-    __slots__ = ("_learned", "_memory", "_part", "_thread_id")
+    __slots__ = ("_learned", "_memory", "_part", "_taught", "_thread_id")
 
     def __init__(self, memory: Memory, thread_id: str, part: Part | None, learned: Learned) -> None:
         self._memory, self._thread_id, self._part = memory, thread_id, part
         self._learned = learned
+        self._taught: Part | None = None
 
     def is_void(self) -> bool:
         return self._part is not None and self._part.void
@@ -191,11 +192,18 @@ class Pledge:
                     entries[channel] = Entry(version, form, final)
             record = Record(record.versions, entries, record.capsules)
         items = [(digest, n, raw) for (digest, _, raw), n in zip(new.items, finals, strict=False)]
-        self._memory.learn(
+        self._taught = self._memory.learn(
             self._thread_id, stored.epoch, Learned(items, new.place, record, new.run)
         )
 
+    def knows_run(self, epoch: int, run: str) -> bool:
+        part = self._memory.part(self._thread_id)
+        return part is not None and part.epoch == epoch and run in part.runs
+
     def drop(self) -> None:
+        for part in (self._part, self._taught):
+            if part is not None:
+                part.void = True  # also where it has left the memory meanwhile
         self._memory.forget(self._thread_id, void=True)
 
 

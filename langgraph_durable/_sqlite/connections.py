@@ -16,6 +16,7 @@ import sqlite3
 import threading
 import time
 import urllib.parse
+import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -58,8 +59,8 @@ class Settings:
 
 def _in_one_moment(conn: sqlite3.Connection, act: Act[T]) -> T:
     """Read in a transaction: everything inside sees one moment."""
-    conn.execute("BEGIN")
     try:
+        conn.execute("BEGIN")
         return act(conn)
     finally:
         schema.rollback(conn)
@@ -101,6 +102,7 @@ class FileConnections:
         self._writer: sqlite3.Connection | None = None
         self._readers: list[sqlite3.Connection] = []
         self._is_store = False
+        self._file: tuple[int, int] | None = None
         self._closed = False
         self._gate = Gate()
 
@@ -123,8 +125,23 @@ class FileConnections:
             conn = self._connect()
             # `database` waits for the write lock itself, in shorter steps than SQLite does.
             conn.execute("PRAGMA busy_timeout = 0")
-            self._writer = conn
+            self._writer, self._file = conn, self._identity()
+        if self._identity() != self._file:
+            raise StorageError(
+                f"{self.name}: the file was deleted or replaced since it was opened; what is "
+                "written now would be lost. Open the saver anew."
+            )
         return act(self._writer)
+
+    def _identity(self) -> tuple[int, int] | None:
+        """Which file the path leads to now; a URI is taken at its word."""
+        if self._uri:
+            return None
+        try:
+            found = os.stat(self.name)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
     def _connect(self) -> sqlite3.Connection:
         """A new connection; the first one makes the file a store, if it is none."""
@@ -170,6 +187,17 @@ class FileConnections:
 _abandoned: list[Any] = []
 
 
+class _Turn:
+    """The lock of a connection, for all savers on it: a transaction has it to itself."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+# By id, because connections take no weak references; whoever holds a turn holds its connection.
+_turns: weakref.WeakValueDictionary[int, _Turn] = weakref.WeakValueDictionary()
+
+
 class OneConnection:
     """A single connection for everything: the user's own, or a database in memory."""
 
@@ -179,7 +207,7 @@ class OneConnection:
         self._settings = settings
         self._own = own
         self._ready = False
-        self._lock = threading.Lock()
+        self._turn = _turns.setdefault(id(conn), _Turn())
         self._orphan = False
         self._paused = False
 
@@ -195,7 +223,7 @@ class OneConnection:
                 f"{self.name}: a connection does not survive a fork; open the saver by path, or "
                 "make it in the child process"
             )
-        with self._lock, _as_we_need_it(self._conn):
+        with self._turn.lock, _as_we_need_it(self._conn):
             if not self._ready:
                 prepare_given(self._conn, self._settings)
                 self._ready = True
@@ -203,19 +231,19 @@ class OneConnection:
 
     def close(self) -> None:
         if self._own:
-            with self._lock:
+            with self._turn.lock:
                 self._conn.close()
 
     def pause(self) -> None:
-        self._paused = self._lock.acquire(timeout=PAUSE)
+        self._paused = self._turn.lock.acquire(timeout=PAUSE)
 
     def resume(self) -> None:
         if self._paused:
-            self._lock.release()
+            self._turn.lock.release()
 
     def abandon(self) -> None:
         _abandoned.append(self._conn)
-        self._lock, self._orphan = threading.Lock(), True
+        self._turn, self._orphan = _Turn(), True
 
 
 def prepare_given(conn: sqlite3.Connection, settings: Settings) -> None:

@@ -20,13 +20,14 @@ import os
 import queue
 import sqlite3
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar, cast
 
 from langgraph_durable._sqlite.connections import PAUSE, Connections
-from langgraph_durable._sqlite.failures import Foreign, explained
+from langgraph_durable._sqlite.failures import Foreign, explained, is_busy
 from langgraph_durable._sqlite.notes import Notes
 from langgraph_durable._sqlite.schema import begin, rollback
 from langgraph_durable._sqlite.storage import Transaction
@@ -39,10 +40,11 @@ Work = Coroutine[Any, Any, T]
 class Ticket:
     """A write in the queue."""
 
-    __slots__ = ("done", "error", "result", "transaction")
+    __slots__ = ("deadline", "done", "error", "result", "transaction")
 
-    def __init__(self, transaction: Transaction[Any]) -> None:
+    def __init__(self, transaction: Transaction[Any], patience: float) -> None:
         self.transaction = transaction
+        self.deadline = time.monotonic() + patience
         self.done = False
         self.result: Any = None
         self.error: BaseException | None = None
@@ -108,7 +110,7 @@ class Database:
             for job in active:
                 wanted = job.advance(self)
                 if wanted is not None:
-                    tickets.append(Ticket(wanted))
+                    tickets.append(Ticket(wanted, self._patience))
                     waiting.append(job)
             self._commit(tickets)
             for job, ticket in zip(waiting, tickets, strict=True):
@@ -120,7 +122,7 @@ class Database:
 
     def _perform(self, wanted: Transaction[T]) -> T:
         if wanted.writes:
-            ticket = Ticket(wanted)
+            ticket = Ticket(wanted, self._patience)
             self._commit([ticket])
             if ticket.error is not None:
                 raise ticket.error
@@ -139,69 +141,104 @@ class Database:
         if not tickets:
             return
         self._queue.extend(tickets)
-        with self._turn:
-            try:
+        try:
+            with self._turn:
                 if not all(ticket.done for ticket in tickets):
                     self._check_open()
                     self.connections.write(self._commit_queue)
-            except BaseException as error:
-                # The lock could not be had: these give up, the others in the queue still wait.
-                for ticket in tickets:
-                    if not ticket.done:
-                        with contextlib.suppress(ValueError):
-                            self._queue.remove(ticket)
-                        ticket.end(None, error)
-                if not isinstance(error, Exception):
-                    raise
+        except BaseException as error:
+            self._withdraw(tickets, error)
+            if not isinstance(error, Exception):
+                raise
         for ticket in tickets:
+            if not ticket.done:
+                ticket.end(None, StorageError(f"{self.connections.name}: the write was not done"))
             if isinstance(ticket.error, Foreign):
                 ours = explained(ticket.error, self.connections.name, ticket.transaction.about)
                 ours.__cause__ = ticket.error
                 ticket.error = ours
 
+    def _withdraw(self, tickets: Sequence[Ticket], error: BaseException) -> None:
+        """These give up, with all whose time is up too; the others in the queue still wait.
+
+        What another thread is just doing is waited for, so that nothing of it comes later.
+        """
+        now = time.monotonic()
+        expired = [t for t in list(self._queue) if is_busy(error) and t.deadline <= now]
+        for ticket in (*tickets, *expired):
+            if ticket.done:
+                continue
+            try:
+                self._queue.remove(ticket)
+            except ValueError:
+                with self._turn:
+                    pass
+            if not ticket.done:
+                ticket.end(None, error)
+
     def _commit_queue(self, conn: sqlite3.Connection) -> None:
-        begin(conn, self._patience)
-        if self.connections.exclusive:
-            self._notes.check(conn)
-        else:
-            self._notes.clear()
-        batch = [self._queue.popleft() for _ in range(len(self._queue))]
+        """All that stand in the queue in one transaction, or, if that fails, each in its own."""
+        batch: list[Ticket] = []
         try:
-            results = [ticket.transaction.act(conn, self._notes) for ticket in batch]
-            conn.execute("COMMIT")
-        except Exception as error:
-            self._undo(conn, batch)
-            if len(batch) == 1:
+            error = self._commit_together(conn, batch)
+            if error is not None and not batch:
+                raise error
+            if error is not None and len(batch) == 1:
                 batch[0].end(None, error)
-            else:
+            elif error is not None:
                 for ticket in batch:
                     self._commit_alone(conn, ticket)
-        except BaseException:  # an interrupt is this thread's own: the others' writes wait on
+        finally:
+            # An interrupt is this thread's own: the others' writes wait on.
+            left = [ticket for ticket in batch if not ticket.done and ticket not in self._queue]
+            self._queue.extendleft(reversed(left))
+
+    def _commit_together(self, conn: sqlite3.Connection, batch: list[Ticket]) -> Exception | None:
+        try:
+            self._begin(conn, self._queue[0].deadline)
+            batch += list(self._queue)
+            for _ in batch:
+                self._queue.popleft()
+            results = [ticket.transaction.act(conn, self._notes) for ticket in batch]
+            conn.execute("COMMIT")
+        except BaseException as error:
             self._undo(conn, batch)
-            self._queue.extendleft(reversed(batch))
-            raise
-        else:
-            for ticket, result in zip(batch, results, strict=True):
-                ticket.end(result)
+            if not isinstance(error, Exception):
+                raise
+            return error
+        for ticket, result in zip(batch, results, strict=True):
+            ticket.end(result)
+        return None
 
     def _commit_alone(self, conn: sqlite3.Connection, ticket: Ticket) -> None:
         try:
-            begin(conn, self._patience)
-            self._notes.clear()
+            self._begin(conn, ticket.deadline)
             result = ticket.transaction.act(conn, self._notes)
             conn.execute("COMMIT")
-        except Exception as error:
+        except BaseException as error:
             self._undo(conn, [ticket])
+            if not isinstance(error, Exception):
+                raise
             ticket.end(None, error)
         else:
             ticket.end(result)
 
+    def _begin(self, conn: sqlite3.Connection, deadline: float) -> None:
+        if not self.connections.exclusive:
+            self._notes.clear()
+        else:
+            rollback(conn)  # what an interrupt may have left open
+        begin(conn, deadline - time.monotonic())
+        if self.connections.exclusive:
+            self._notes.check(conn)
+
     def _undo(self, conn: sqlite3.Connection, batch: Sequence[Ticket]) -> None:
-        rollback(conn)
-        self._notes.clear()
+        # Void first: once the lock is gone, others may use the same numbers for something else.
         for ticket in batch:
             if ticket.transaction.undone is not None:
                 ticket.transaction.undone()
+        self._notes.clear()
+        rollback(conn)
 
     # ---- opening and closing -----------------------------------------------------------------
 
@@ -356,11 +393,9 @@ class _Workers:
         self._starting = threading.Lock()
 
     def submit(self, job: _Job, writes: bool) -> None:
-        inbox = self._inboxes.get(writes)
-        if inbox is None:
-            with self._starting:
-                inbox = self._inboxes.get(writes) or self._start(writes)
-        inbox.put(job)
+        with self._starting:  # not behind the end that `stop` puts there
+            inbox = self._inboxes.get(writes) or self._start(writes)
+            inbox.put(job)
 
     def _start(self, writes: bool) -> Inbox:
         inbox: Inbox = queue.SimpleQueue()
@@ -417,9 +452,11 @@ _databases: weakref.WeakSet[Database] = weakref.WeakSet()
 
 
 _paused: list[Database] = []
+_forking = threading.Lock()
 
 
 def _before_fork() -> None:
+    _forking.acquire()  # one fork at a time
     _paused[:] = sorted(_databases, key=id)
     for database in _paused:
         database.before_fork()
@@ -428,11 +465,13 @@ def _before_fork() -> None:
 def _after_fork_in_parent() -> None:
     while _paused:
         _paused.pop().after_fork_in_parent()
+    _forking.release()
 
 
 def _after_fork_in_child() -> None:
     while _paused:
         _paused.pop().after_fork_in_child()
+    _forking.release()
 
 
 if hasattr(os, "register_at_fork"):

@@ -45,6 +45,12 @@ def edit(conn: Connection, notes: Notes, thread_id: str, decide: Callable[[Listi
     _remove_rows(conn, tid, plan)
     _move_heads(conn, thread_id, tid, plan)
     _keep_items(conn, tid, plan.keep)
+    conn.execute(
+        "DELETE FROM lgd_runs WHERE tid = ?1 AND run NOT IN ("
+        "SELECT run FROM lgd_checkpoints WHERE tid = ?1 AND run IS NOT NULL "
+        "UNION SELECT run FROM lgd_writes WHERE tid = ?1 AND run IS NOT NULL)",
+        (tid,),
+    )
     conn.execute("UPDATE lgd_threads SET epoch = ? WHERE tid = ?", (new_epoch(), tid))
     return True
 
@@ -90,4 +96,4 @@ def _keep_items(conn: Connection, tid: int, keep: Collection[int]) -> None:
 
 
 def forget_runs(conn: Connection, notes: Notes, runs: Sequence[str]) -> None:
-    conn.executemany("DELETE FROM lgd_runs WHERE run = ?", ((name(run),) for run in runs))
+    """Nothing is left to do: `edit` and `drop` take the notes of a thread with its rows."""

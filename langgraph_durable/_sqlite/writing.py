@@ -50,7 +50,7 @@ def put(conn: Connection, notes: Notes, draft: CheckpointDraft) -> Stored:
     if head is None or (added and leads):
         conn.execute(_SET_HEAD, (name(draft.thread_id), values[1], note.tid, values[2]))
         note.heads[draft.ns] = draft.id
-    _announce(conn, note.tid, draft.run, draft.announce_run)
+    _announce(conn, note, draft)
     stored = Stored(note.epoch, finals, size + len(row.refs) + len(row.body))
     draft.memory.keep(stored)
     return stored
@@ -78,7 +78,7 @@ def put_writes(conn: Connection, notes: Notes, draft: WritesDraft) -> Stored:
     added = sum(_put_write(conn, note.tid, row) for row in new)
     if added:
         conn.execute(_ADD_TO_TALLY, (*place, added))
-    _announce(conn, note.tid, draft.run, draft.announce_run)
+    _announce(conn, note, draft)
     size += sum(len(row.refs) + len(row.body) for row in new)
     stored = Stored(note.epoch, finals, size)
     draft.memory.keep(stored)
@@ -94,9 +94,10 @@ def _put_write(conn: Connection, tid: int, row: WriteRow) -> int:
     return added
 
 
-def _announce(conn: Connection, tid: int, run: str | None, news: bool) -> None:
-    if news and run is not None:
-        conn.execute("INSERT OR IGNORE INTO lgd_runs VALUES (?, ?)", (name(run), tid))
+def _announce(conn: Connection, note: ThreadNote, draft: CheckpointDraft | WritesDraft) -> None:
+    """Note that the run wrote to the thread, unless that is known to stand there."""
+    if draft.run is not None and not draft.memory.knows_run(note.epoch, draft.run):
+        conn.execute("INSERT OR IGNORE INTO lgd_runs VALUES (?, ?)", (name(draft.run), note.tid))
 
 
 def _thread_for(conn: Connection, notes: Notes, draft: Draft) -> ThreadNote:
