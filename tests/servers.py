@@ -152,7 +152,7 @@ def running(flavour: str = "valkey", **config: Any) -> Iterator[Server]:
 @functools.cache
 def shared(flavour: str = "valkey") -> Server:
     """The server that all tests of this process share."""
-    server = Server(flavour)
+    server = Server(flavour, appendonly="yes", appendfsync="no")
     atexit.register(server.close)
     return server
 

@@ -9,6 +9,7 @@ end. A job is any function of the table `JOBS` at the bottom.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import itertools
 import json
 import operator
@@ -34,7 +35,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver as StockSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Send
 
-from langgraph_durable import SqliteSaver
+from langgraph_durable import RedisSaver, SqliteSaver
 
 Saver = BaseCheckpointSaver[str]
 Config = dict[str, Any]
@@ -54,6 +55,9 @@ class LateSaver(StockSaver):
 
 def open_store(kind: str, path: Path | str, **options: Any) -> Saver:
     """Open the saver under test (`durable`) or one of the controls (the others)."""
+    if kind.startswith("server "):
+        prefix = "t" + hashlib.sha1(str(path).encode()).hexdigest()
+        return RedisSaver(kind.removeprefix("server "), prefix=prefix, **options)
     if kind == "durable":
         return SqliteSaver(str(path), **options)
     if kind == "unguarded":

@@ -1,0 +1,306 @@
+"""Carries requests out on a sync client, many at once, trying again while trouble may pass.
+
+Requests that wait at the same moment travel in one pipeline, so that fifty callers pay for one
+round trip. Every write may be sent twice: scripts recognise their own token, and the commands of
+an index do no harm the second time.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+from redis import exceptions as theirs
+
+from langgraph_durable._redis import failures, plain
+from langgraph_durable._redis.clients import Source
+from langgraph_durable._redis.requests import Call, Command, Reply, Request
+
+logger = logging.getLogger("langgraph_durable")
+
+LONGEST_PAUSE = 0.5
+_jitter = random.Random()
+
+Outcome = list[Reply] | BaseException
+
+
+def pauses(patience: float) -> Generator[float, None, None]:
+    """Seconds to wait before each attempt, until `patience` is used up.
+
+    None before the first, and none before the second: the usual trouble is a connection that was
+    cut while nobody used it.
+    """
+    end, step = time.monotonic() + patience, 0.0
+    yield 0.0
+    while time.monotonic() + step < end:
+        yield _jitter.uniform(step / 2, step)
+        step = min(max(2 * step, 0.01), LONGEST_PAUSE)
+
+
+class Settings:
+    """What all carriers of a saver share."""
+
+    def __init__(self, patience: float, replicas: int, replica_timeout: float) -> None:
+        self.patience = patience
+        self.replicas = replicas
+        self.replica_timeout = replica_timeout
+        self.scripts = True
+        """False once the server has said that the user may not run any."""
+
+    @property
+    def wait(self) -> Command:
+        return "WAIT", self.replicas, int(self.replica_timeout * 1000)
+
+    @staticmethod
+    def commands(request: Request, *, spelled: bool = False) -> list[Command]:
+        """The commands of a request on the thread's own keys."""
+        if request.call is not None:
+            return [request.call.command(spelled=spelled)]
+        return list(request.commands)
+
+    def settle(self, replies: Sequence[Reply], *, waited: bool) -> Outcome:
+        """What the replies say: an error among them, too few replicas, or success."""
+        for reply in replies:
+            if isinstance(reply, BaseException):
+                return reply
+        if not waited:
+            return list(replies)
+        *outcome, confirmed = replies
+        if confirmed < self.replicas:
+            return failures.NotReplicated(
+                f"{confirmed} of {self.replicas} replicas have confirmed the write within "
+                f"{self.replica_timeout} seconds"
+            )
+        return outcome
+
+
+class Carrier:
+    """One sync client, shared by all threads."""
+
+    def __init__(self, source: Source, settings: Settings) -> None:
+        self.source, self.settings = source, settings
+        self._client: Any = None
+        self._making = threading.Lock()
+
+    @property
+    def client(self) -> Any:
+        if self._client is None:
+            with self._making:
+                if self._client is None:
+                    client = self.source.make()
+                    _look_around(self.source.name, lambda: client.execute_command("INFO"))
+                    self._client = client
+        return self._client
+
+    def carry_out(self, requests: Sequence[Request]) -> list[Outcome]:
+        """Replies to each request, or the error that it met; ours, not redis-py's."""
+        outcomes: dict[int, Outcome] = {}
+        left = list(range(len(requests)))
+        for pause in pauses(self.settings.patience):
+            if pause:
+                time.sleep(pause)
+            replies = self._attempt([requests[k] for k in left])
+            outcomes.update(zip(left, replies, strict=True))
+            left = [k for k in left if _is_passing(outcomes[k])]
+            if not left:
+                break
+        return [
+            explained(outcomes[k], self.source.name, request) for k, request in enumerate(requests)
+        ]
+
+    def _attempt(self, requests: Sequence[Request]) -> list[Outcome]:
+        try:
+            if any(request.scan for request in requests):
+                return [self._scan(request) for request in requests]
+            if not self.settings.scripts and any(request.call for request in requests):
+                return [self._alone(request) for request in requests]
+            if self.source.is_cluster:
+                return [self._in_cluster(request) for request in requests]
+            return self._together(requests)
+        except (theirs.RedisError, OSError) as error:
+            return [error] * len(requests)
+
+    def _scan(self, request: Request) -> Outcome:
+        if request.scan is None:
+            return self._alone(request)
+        return [list(self.client.scan_iter(match=request.scan, count=1000))]
+
+    # ---- one server --------------------------------------------------------------------------
+
+    def _together(self, requests: Sequence[Request]) -> list[Outcome]:
+        batches = [[*request.index, *self.settings.commands(request)] for request in requests]
+        waits = [request.writes and self.settings.replicas > 0 for request in requests]
+        for batch, waited in zip(batches, waits, strict=True):
+            if waited:
+                batch.append(self.settings.wait)
+        replies = iter(self._send([command for batch in batches for command in batch]))
+        outcomes: list[Outcome] = []
+        for request, batch, waited in zip(requests, batches, waits, strict=True):
+            own = [next(replies) for _ in batch][len(request.index) :]
+            outcome = self.settings.settle(own, waited=waited)
+            if isinstance(outcome, theirs.NoScriptError):
+                outcome = self._spelled(request, waited)
+            elif failures.is_denied_script(outcome):
+                self.settings.scripts = False
+                outcome = self._alone(request)
+            outcomes.append(outcome)
+        return outcomes
+
+    def _send(self, commands: Sequence[Command]) -> list[Reply]:
+        """All commands on one connection, in one round trip; errors are replies.
+
+        Past the client, which would spend a third of the time of a small put on its own affairs.
+        """
+        if self.source.is_cluster:
+            with self.client.pipeline(transaction=False) as pipe:
+                for command in commands:
+                    pipe.execute_command(*command)
+                return pipe.execute(raise_on_error=False)  # type: ignore[no-any-return]
+        pool = self.client.connection_pool
+        connection = pool.get_connection()
+        try:
+            connection.send_packed_command(connection.pack_commands(commands))
+            return [_reply(connection) for _ in commands]
+        except BaseException:
+            connection.disconnect()  # what comes next on it would be the answer to this
+            raise
+        finally:
+            pool.release(connection)
+
+    def _spelled(self, request: Request, waited: bool) -> Outcome:
+        """The same for a server that does not know the script (it was restarted, or flushed)."""
+        assert request.call is not None
+        commands = [request.call.command(spelled=True)]
+        if waited:
+            commands.append(self.settings.wait)
+        return self.settings.settle(self._send(commands), waited=waited)
+
+    # ---- a cluster ---------------------------------------------------------------------------
+
+    def _in_cluster(self, request: Request) -> Outcome:
+        """redis-py finds the node, and follows a thread that moves."""
+        try:
+            for command in request.index:
+                self.client.execute_command(*command)
+            if request.call is None:
+                return self.settings.settle(self._send(request.commands), waited=False)
+            if request.writes and self.settings.replicas:
+                return self._on_node(request, request.call)
+            try:
+                return [self.client.execute_command(*request.call.command())]
+            except theirs.NoScriptError:
+                return [self.client.execute_command(*request.call.command(spelled=True))]
+        except theirs.RedisError as error:
+            if failures.is_denied_script(error):
+                self.settings.scripts = False
+                return self._alone(request)
+            if isinstance(error, theirs.ConnectionError | theirs.TimeoutError):
+                self.client.nodes_manager.initialize()
+            return error
+
+    def _on_node(self, request: Request, call: Call) -> Outcome:
+        """A write and the wait for its replicas must use one connection."""
+        node = self.client.get_node_from_key(call.keys.hash)
+        with self.client.get_redis_connection(node).pipeline(transaction=False) as pipe:
+            pipe.execute_command(*call.command(spelled=True))
+            pipe.execute_command(*self.settings.wait)
+            replies = pipe.execute(raise_on_error=False)
+        if isinstance(replies[0], theirs.MovedError | theirs.AskError):
+            self.client.nodes_manager.initialize()
+            return theirs.TryAgainError("TRYAGAIN the thread has moved to another node")
+        return self.settings.settle(replies, waited=True)
+
+    # ---- without scripts ---------------------------------------------------------------------
+
+    def _alone(self, request: Request) -> Outcome:
+        """A request by itself, its script as a transaction."""
+        try:
+            for command in request.index:
+                self.client.execute_command(*command)
+            if request.call is None:
+                return self.settings.settle(self._send(request.commands), waited=False)
+            return [self._transact(request.call)]
+        except (theirs.RedisError, OSError) as error:
+            return error
+
+    def _transact(self, call: Call) -> Reply:
+        for _ in range(plain.TRIES):
+            with self.client.pipeline() as pipe:
+                pipe.watch(*call.keys)
+                twin, reply = plain.twin(call), None
+                try:
+                    while True:
+                        reply = pipe.execute_command(*twin.send(reply))
+                except StopIteration as end:
+                    answer, commands = end.value
+                pipe.multi()
+                for command in commands or plain.nothing(call):
+                    pipe.execute_command(*command)
+                try:
+                    pipe.execute()
+                    return answer
+                except theirs.WatchError:
+                    continue
+        raise theirs.TryAgainError("TRYAGAIN others kept changing the thread")
+
+    def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None and self.source.is_ours:
+            client.close()
+
+    def abandon(self) -> None:
+        """In a forked child: the connections are the parent's."""
+        self._making = threading.Lock()
+        if self.source.is_ours:
+            self._client = None
+
+
+def _reply(connection: Any) -> Reply:
+    try:
+        return connection.read_response()
+    except theirs.ResponseError as error:
+        return error
+
+
+def _is_passing(outcome: Outcome) -> bool:
+    return isinstance(outcome, BaseException) and failures.is_passing(outcome)
+
+
+def explained(outcome: Outcome, server: str, request: Request) -> Outcome:
+    if not isinstance(outcome, BaseException):
+        return outcome
+    ours = failures.explained(outcome, server, request.about, writes=request.writes)
+    if ours is not outcome:
+        ours.__cause__ = outcome
+    return ours
+
+
+def _look_around(server: str, info: Callable[[], Any]) -> None:
+    """Warn of settings under which data can go missing, if the server lets us ask."""
+    try:
+        warn(server, info())
+    except theirs.RedisError:
+        return
+
+
+def warn(server: str, info: Any) -> None:
+    """One warning for each setting of a server that can lose what is stored."""
+    nodes = [info] if "redis_version" in info else list(info.values())
+    policies = {str(node.get("maxmemory_policy", "noeviction")) for node in nodes}
+    for policy in sorted(policies - {"noeviction"}):
+        logger.warning(
+            "%s: maxmemory-policy is %s, so the server may drop stored threads when memory is "
+            "short; set it to noeviction",
+            server,
+            policy,
+        )
+    if any(not int(node.get("aof_enabled", 1)) for node in nodes):
+        logger.warning(
+            "%s: appendonly is off, so what was stored since the last snapshot, or all of it, is "
+            "gone when the server stops; set appendonly yes",
+            server,
+        )

@@ -1,0 +1,205 @@
+"""Where clients come from: a URL, or the user's own.
+
+    redis://, rediss://, unix://                one server
+    redis+sentinel://h1:26379,h2/mymaster/0     whichever server the sentinels call the primary
+    redis+cluster://h1:7000,h2:7000             a cluster (rediss+... for TLS)
+
+A client made from a URL is made at first use, and again in a forked child. A client of the user's
+is used as it is, and never closed.
+"""
+
+from __future__ import annotations
+
+import random
+import urllib.parse
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import redis
+import redis.asyncio
+import redis.asyncio.cluster
+import redis.cluster
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+from redis.sentinel import Sentinel
+
+from langgraph_durable.errors import ConfigurationError
+
+SCHEMES = (
+    "redis",
+    "rediss",
+    "unix",
+    "redis+sentinel",
+    "rediss+sentinel",
+    "redis+cluster",
+    "rediss+cluster",
+)
+SETTINGS: dict[str, Any] = {
+    "socket_timeout": 10.0,
+    "socket_connect_timeout": 5.0,
+    "socket_keepalive": True,
+    "health_check_interval": 30,
+    "max_connections": 1024,
+}
+"""Of our own clients. Trying again is the driver's task, which knows what may be done twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """How to get a client, and what to call it in errors."""
+
+    name: str
+    make: Callable[[], Any]
+    is_cluster: bool
+    is_ours: bool
+
+
+def source_from_url(url: str) -> Source:
+    parts = urllib.parse.urlsplit(url)
+    if parts.scheme not in SCHEMES:
+        raise ConfigurationError(
+            f"{_shown(parts)!r}: the scheme {parts.scheme!r} is not known; use one of "
+            + ", ".join(f"{scheme}://" for scheme in SCHEMES)
+        )
+    kind = parts.scheme.partition("+")[2]
+    make = {"": _one_server, "sentinel": _sentinels, "cluster": _cluster}[kind]
+    try:
+        return Source(_shown(parts), make(url, parts), kind == "cluster", True)
+    except ValueError as error:
+        raise ConfigurationError(f"{_shown(parts)!r}: {error}") from error
+
+
+def _shown(parts: urllib.parse.SplitResult) -> str:
+    """The URL without what nobody should read in a log."""
+    hosts = parts.netloc.rpartition("@")[2]
+    user = "***@" if "@" in parts.netloc else ""
+    return f"{parts.scheme}://{user}{hosts}{parts.path}"
+
+
+def _retry() -> Retry:
+    return Retry(NoBackoff(), 0)
+
+
+def _one_server(url: str, parts: urllib.parse.SplitResult) -> Callable[[], Any]:
+    settings = SETTINGS
+    if parts.scheme == "unix":  # there is no network that could fail silently
+        settings = {key: value for key, value in SETTINGS.items() if key != "socket_keepalive"}
+
+    def make() -> redis.Redis:
+        return redis.Redis.from_url(url, **settings, retry=_retry())
+
+    pool = make().connection_pool
+    try:
+        pool.make_connection()  # what is wrong with a URL is said at once; nothing is sent
+    except TypeError as error:
+        raise ValueError(str(error)) from error
+    options = pool.connection_kwargs
+    if options.get("decode_responses"):
+        raise ValueError("decode_responses would turn stored bytes into text: leave it out")
+    return make
+
+
+def _options(parts: urllib.parse.SplitResult) -> dict[str, Any]:
+    """User, password, TLS and query parameters, as redis-py reads them from a simple URL."""
+    login = parts.netloc.rpartition("@")[0]
+    simple = parts._replace(
+        scheme=parts.scheme.partition("+")[0],
+        netloc=f"{login}@localhost" if login else "localhost",
+        path="",
+    )
+    options: dict[str, Any] = dict(redis.connection.parse_url(simple.geturl()))  # type: ignore[no-untyped-call]
+    connection = options.pop("connection_class", None)
+    if connection is redis.SSLConnection:
+        options["ssl"] = True
+    options.pop("host", None)
+    if options.get("decode_responses"):
+        raise ValueError("decode_responses would turn stored bytes into text: leave it out")
+    return {**SETTINGS, **options}
+
+
+def _hosts(parts: urllib.parse.SplitResult, port: int) -> list[tuple[str, int]]:
+    found = []
+    for place in parts.netloc.rpartition("@")[2].split(","):
+        one = urllib.parse.urlsplit(f"//{place}")
+        if not one.hostname:
+            raise ValueError("write the hosts as host:port,host:port")
+        found.append((one.hostname, one.port or port))
+    return found
+
+
+def _sentinels(url: str, parts: urllib.parse.SplitResult) -> Callable[[], Any]:
+    service, _, number = parts.path.strip("/").partition("/")
+    if not service or not (number or "0").isdigit():
+        raise ValueError("write redis+sentinel://host:26379,host:26379/service/0")
+    hosts, options = _hosts(parts, 26379), _options(parts)
+    # Sentinels usually have no password of their own; `sentinel_...` parameters say otherwise.
+    own = {key[9:]: options.pop(key) for key in list(options) if key.startswith("sentinel_")}
+    quick = {"socket_timeout": 1.0, "socket_connect_timeout": 1.0}
+
+    def make() -> redis.Redis:
+        sentinel = Sentinel(hosts, sentinel_kwargs={**quick, **own})  # type: ignore[no-untyped-call]
+        made: redis.Redis = sentinel.master_for(  # type: ignore[no-untyped-call]
+            service, db=int(number or 0), **options, retry=_retry()
+        )
+        return made
+
+    return make
+
+
+def _cluster(url: str, parts: urllib.parse.SplitResult) -> Callable[[], Any]:
+    if parts.path.strip("/"):
+        raise ValueError("a cluster has no database numbers")
+    hosts, options = _hosts(parts, 6379), _options(parts)
+
+    def make() -> redis.RedisCluster:
+        node = redis.cluster.ClusterNode
+        nodes = [node(*host) for host in hosts]  # type: ignore[no-untyped-call]
+        state = random.getstate()  # redis-py shuffles the nodes, and users seed `random`
+        try:
+            return redis.RedisCluster(
+                startup_nodes=nodes,
+                **options,
+                retry=Retry(NoBackoff(), 3),
+                require_full_coverage=False,
+            )
+        finally:
+            random.setstate(state)
+
+    return make
+
+
+def is_async(client: object) -> bool:
+    return isinstance(client, redis.asyncio.Redis | redis.asyncio.RedisCluster)
+
+
+def source_from_client(client: Any) -> Source:
+    """A client that the user has made."""
+    known = (
+        redis.Redis,
+        redis.RedisCluster,
+        redis.asyncio.Redis,
+        redis.asyncio.RedisCluster,
+    )
+    if not isinstance(client, known):
+        raise ConfigurationError(
+            "RedisSaver takes a URL, or a client of redis-py (Redis, RedisCluster, or one of "
+            f"redis.asyncio), not {type(client).__name__}"
+        )
+    if _decodes(client):
+        raise ConfigurationError(
+            "this client has decode_responses=True, which would turn stored bytes into text: "
+            "make one without it for the saver"
+        )
+    is_cluster = isinstance(client, redis.RedisCluster | redis.asyncio.RedisCluster)
+    return Source(f"{type(client).__name__} client", lambda: client, is_cluster, False)
+
+
+def _decodes(client: Any) -> bool:
+    if isinstance(client, redis.asyncio.RedisCluster):
+        options = client.connection_kwargs
+    elif isinstance(client, redis.RedisCluster):
+        options = client.nodes_manager.connection_kwargs
+    else:
+        options = client.connection_pool.connection_kwargs
+    return bool(options.get("decode_responses"))

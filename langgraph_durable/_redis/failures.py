@@ -1,0 +1,112 @@
+"""What a server's errors mean here: which pass by themselves, and what to say of the others."""
+
+from __future__ import annotations
+
+from redis import exceptions as theirs
+
+from langgraph_durable.errors import (
+    ConfigurationError,
+    DurableError,
+    StorageBusy,
+    StorageError,
+    StorageFull,
+    StorageReadOnly,
+    StorageUnreachable,
+)
+
+UNSURE = "It may or may not have been stored; storing it again does no harm."
+NOTHING = "Nothing was written."
+
+_MEANING: dict[str, tuple[type[DurableError], str]] = {
+    "OOM": (
+        StorageFull,
+        "the server has reached its maxmemory; free some, or raise it, then run it again",
+    ),
+    "READONLY": (
+        StorageReadOnly,
+        "the server is a read-only replica; give the address of the primary",
+    ),
+    "NOPERM": (
+        StorageError,
+        "the user lacks a permission; the ACL line it needs is in the docstring of RedisSaver",
+    ),
+    "NOAUTH": (StorageError, "the server wants a password; put it into the URL"),
+    "WRONGPASS": (StorageError, "user name or password are wrong"),
+    "LOADING": (StorageBusy, "the server is still loading its data; try again"),
+    "BUSY": (StorageBusy, "the server is busy with somebody's script; try again"),
+    "TRYAGAIN": (StorageBusy, "the cluster is moving the thread to another node; try again"),
+    "CLUSTERDOWN": (StorageUnreachable, "the cluster is down; try again when it is up"),
+    "MASTERDOWN": (StorageUnreachable, "the replica has lost its primary; try again"),
+    "NOREPLICAS": (StorageError, "too few replicas are there for the server to accept writes"),
+    "MISCONF": (StorageError, "the server cannot write to its disk and so accepts nothing"),
+    "WRONGTYPE": (StorageError, "a key under our prefix is not ours; use another prefix"),
+    "ERR": (StorageError, "the server refused the call"),
+}
+"""By the first word of what the server says."""
+
+_PASSING = frozenset(
+    ("READONLY", "LOADING", "BUSY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "NOREPLICAS")
+)
+_CODES: dict[type[Exception], str] = {
+    theirs.OutOfMemoryError: "OOM",
+    theirs.ReadOnlyError: "READONLY",
+    theirs.NoPermissionError: "NOPERM",
+    theirs.BusyLoadingError: "LOADING",
+    theirs.TryAgainError: "TRYAGAIN",
+    theirs.ClusterDownError: "CLUSTERDOWN",
+    theirs.MasterDownError: "MASTERDOWN",
+}
+"""redis-py takes the first word off these."""
+
+
+class NotReplicated(Exception):
+    """Fewer replicas than asked for have confirmed a write in time."""
+
+
+def _code(error: BaseException) -> str:
+    for kind, code in _CODES.items():
+        if isinstance(error, kind):
+            return code
+    first = str(error).partition(" ")[0]
+    return first if first in _MEANING else "ERR"
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether trying again soon makes sense."""
+    if isinstance(error, theirs.AuthenticationError | theirs.MaxConnectionsError):
+        return False
+    if isinstance(error, theirs.ConnectionError | theirs.TimeoutError | OSError):
+        return "invalid DB index" not in str(error)
+    return isinstance(error, theirs.RedisError) and _code(error) in _PASSING
+
+
+def is_denied_script(error: object) -> bool:
+    """Whether the user may not run scripts, in contrast to not running what is inside one."""
+    return isinstance(error, theirs.NoPermissionError) and "eval" in str(error).lower()
+
+
+def explained(error: BaseException, server: str, about: str, *, writes: bool) -> BaseException:
+    """Our error for one of theirs, naming the server and what was being done."""
+    if isinstance(error, DurableError):
+        return error
+    subject = f"{server}, {about}" if about else server
+    after = UNSURE if writes else ""
+    if isinstance(error, NotReplicated):
+        return StorageError(f"{subject}: {error}. {UNSURE}")
+    if isinstance(error, theirs.AuthenticationError):
+        kind, meaning = _MEANING["WRONGPASS"]
+        return kind(f"{subject}: {meaning} ({error}). {NOTHING}")
+    if "invalid DB index" in str(error) or "DB index is out of range" in str(error):
+        return ConfigurationError(f"{subject}: there is no such database number ({error})")
+    if isinstance(error, theirs.MaxConnectionsError):
+        return StorageBusy(
+            f"{subject}: all connections of the pool are in use ({error}). {NOTHING}"
+        )
+    if isinstance(error, theirs.ConnectionError | theirs.TimeoutError | OSError):
+        return StorageUnreachable(
+            f"{subject}: the server cannot be reached, or does not answer ({error}). {after}"
+        )
+    if not isinstance(error, theirs.RedisError):
+        return error
+    kind, meaning = _MEANING[_code(error)]
+    return kind(f"{subject}: {meaning} ({error}). {NOTHING if writes else ''}".rstrip())

@@ -1,0 +1,351 @@
+"""The verbs that remove and copy: `edit`, `drop`, `copy`, `forget_runs`; and a thread's life.
+
+`edit` and `copy` look at a whole thread, decide here, and send all changes in one script that does
+nothing if the thread has changed since; then they look again.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from langgraph_durable._core import seal
+from langgraph_durable._core.records import (
+    CheckpointRow,
+    Edit,
+    Items,
+    Listing,
+    Runs,
+    WriteRow,
+)
+from langgraph_durable._redis import keys, rows
+from langgraph_durable._redis.marks import Seen, new_epoch, new_token
+from langgraph_durable._redis.reading import MANY, about, ask, fetch, fields, threads
+from langgraph_durable._redis.requests import Call, Command, Request, Word
+from langgraph_durable._redis.writing import Context, announcements, refuse
+from langgraph_durable.errors import ConfigurationError, StorageBusy
+
+TRIES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """All of a thread but its items, from one moment (or the script will notice)."""
+
+    seen: Seen
+    listing: Listing
+    items: set[int]
+    runs: frozenset[str]
+
+
+async def _look(context: Context, thread_id: str) -> Whole | None:
+    at = context.keys.thread(thread_id)
+    state, names = await ask(thread_id, [("HMGET", at.hash, "e", "v", "k"), ("HKEYS", at.hash)])
+    if state[0] is None:
+        if (await ask(thread_id, [("PTTL", at.places)]))[0] == -1:
+            refuse(thread_id, [b"BROKEN"])
+        return None
+    by_kind: dict[bytes, list[bytes]] = {}
+    for name in names:
+        by_kind.setdefault(name[:1], []).append(name)
+
+    async def read(kind: bytes) -> dict[bytes, bytes]:
+        wanted = by_kind.get(kind, [])
+        values = await fields(thread_id, at.hash, wanted)
+        return {
+            name[1:]: value for name, value in zip(wanted, values, strict=True) if value is not None
+        }
+
+    checkpoints, heads = await read(b"c"), await read(b"h")
+    pages, tasks = await read(b"w"), await read(b"t")
+    made = [rows.unpack_checkpoint(thread_id, place, row) for place, row in checkpoints.items()]
+    writes: list[WriteRow] = []
+    for page, listed in pages.items():
+        some = [tasks.get(digest) for digest in rows.digests(listed)]
+        writes += rows.unpack_tasks(thread_id, page.partition(b":")[2], some)
+    listing = Listing(
+        thread_id,
+        tuple(made),
+        tuple(writes),
+        {keys.decoded(ns): keys.id_text(id) for ns, id in heads.items()},
+        await _spines(context, thread_id, [*made, *writes]),
+    )
+    items = {int(name[1:]) for name in by_kind.get(b"i", ())}
+    runs = frozenset(keys.decoded(name[1:]) for name in by_kind.get(b"r", ()))
+    seen = Seen(state[0], int(state[1]), state[2])
+    return Whole(seen, listing, items, runs)
+
+
+async def _spines(
+    context: Context, thread_id: str, made: Iterable[CheckpointRow | WriteRow]
+) -> Callable[[int], Runs]:
+    """Looks up the runs of every spine item that the rows name; read now, verified when used."""
+    refs = [ref for row in made for ref in rows.refs(thread_id, row)]
+    spines = [ref._replace(runs=ref.spine, spine=()) for ref in refs if ref.spine]
+    stored = await fetch(thread_id, context.keys.thread(thread_id), spines)
+
+    @functools.cache
+    def look_up(number: int) -> Runs:
+        blob = stored.get(number, b"")
+        try:
+            seal.open_item(seal.log_seed(thread_id), number, blob)
+        except seal.Damaged as error:
+            raise seal.damaged(f"thread {thread_id!r}, item {number}", error) from error
+        return seal.peek_spine(blob)
+
+    return look_up
+
+
+async def _apply(
+    context: Context,
+    thread_id: str,
+    seen: Seen | None,
+    commands: Sequence[Command],
+    index: Sequence[Command] = (),
+) -> bool:
+    """Carry out `commands` if the thread is as it was seen; True when done."""
+    expected: Sequence[Word] = ("", "", "")
+    if seen is not None:
+        expected = seen.epoch, seen.version, seen.tokens[:6]
+    words: list[Word] = [word for command in commands for word in (len(command), *command)]
+    common = new_token(), *expected, new_epoch(), context.life, "", ""
+    args = (*common, new_epoch(), len(commands), *words)
+    call = Call("apply", context.keys.thread(thread_id), args)
+    [answer] = await Request(about(thread_id), call=call, index=index, writes=True)
+    context.marks.forget(thread_id)
+    if answer[0] == b"BROKEN":
+        refuse(thread_id, answer)
+    return bool(answer[0] == b"OK")
+
+
+def _chunked(command: str, key: Word, words: Sequence[Word], step: int = 1) -> Iterator[Command]:
+    """One command for every thousand words: scripts cannot take many more at once."""
+    for at in range(0, len(words), MANY * step):
+        yield (command, key, *words[at : at + MANY * step])
+
+
+# ---- removing ------------------------------------------------------------------------------------
+
+
+async def edit(context: Context, thread_id: str, decide: Callable[[Listing], Edit]) -> bool:
+    for _ in range(TRIES):
+        whole = await _look(context, thread_id)
+        if whole is None:
+            return False
+        plan = decide(whole.listing)
+        left = Left(whole, plan)
+        if not left.rows and not left.writes:
+            if await _drop_as_seen(context, thread_id, whole):
+                return True
+            continue
+        if await _apply(context, thread_id, whole.seen, left.commands()):
+            await _unannounce(context, thread_id, left.gone_runs)
+            return True
+    raise StorageBusy(
+        f"thread {thread_id!r}: others wrote to it {TRIES} times while parts of it were to be "
+        "removed. Nothing was removed; try again."
+    )
+
+
+class Left:
+    """What an edit leaves of a thread, and the commands that bring it about."""
+
+    def __init__(self, whole: Whole, plan: Edit) -> None:
+        self.whole, self.plan = whole, plan
+        replaced = {(row.ns, row.id): row for row in plan.replace}
+        taken_back = set(plan.drop_writes)
+        self.rows = [
+            replaced.get((row.ns, row.id), row)
+            for row in whole.listing.rows
+            if (row.ns, row.id) not in plan.drop
+        ]
+        self.writes = [
+            write
+            for write in whole.listing.writes
+            if (write.ns, write.id) not in plan.drop and write not in taken_back
+        ]
+        stay = {row.run for row in self.rows} | {write.run for write in self.writes}
+        self.gone_runs = [run for run in whole.runs if run not in stay]
+
+    def commands(self) -> list[Command]:
+        plan = self.plan
+        dropped = [keys.place(ns, id) for ns, id in plan.drop]
+        thinned = {(write.ns, write.id) for write in plan.drop_writes}
+        gone = [keys.checkpoint_field(place) for place in dropped]
+        gone += [keys.run_field(run) for run in self.gone_runs]
+        new: list[Word] = []
+        for row in plan.replace:
+            new += (keys.checkpoint_field(keys.place(row.ns, row.id)), rows.pack_checkpoint(row))
+        for ns, head in plan.heads.items():
+            if head is None:
+                gone.append(keys.head_field(ns))
+            else:
+                new += (keys.head_field(ns), keys.id_bytes(head))
+        was: dict[tuple[str, str], list[WriteRow]] = {}
+        for write in self.whole.listing.writes:
+            was.setdefault((write.ns, write.id), []).append(write)
+        for owner in plan.drop | thinned:
+            gone += writes_fields(was.get(owner, ()))
+        kept = [write for write in self.writes if (write.ns, write.id) in thinned]
+        gone += map(keys.item_field, self.whole.items - plan.keep)
+        new += ("q", len(self.rows), *writes_words(kept))
+        return [
+            *_chunked("HDEL", "H", gone),
+            *_chunked("HSET", "H", new, 2),
+            *_chunked("ZREM", "X", dropped),
+        ]
+
+
+def writes_fields(writes: Iterable[WriteRow]) -> Iterator[bytes]:
+    """All fields about the writes of one checkpoint."""
+    for number, write in enumerate(writes):
+        place = keys.place(write.ns, write.id)
+        yield keys.task_field(keys.task_digest(place, write.task_id))
+        yield keys.tasks_field(place, number // keys.DIGESTS)
+
+
+def writes_words(writes: Iterable[WriteRow]) -> list[Word]:
+    """Fields and values for these writes."""
+    places: dict[bytes, dict[bytes, list[tuple[int, int, bytes]]]] = {}
+    for write in writes:
+        place = keys.place(write.ns, write.id)
+        task = places.setdefault(place, {}).setdefault(keys.task_digest(place, write.task_id), [])
+        task.append((write.idx, write.count, rows.pack_write(write)))
+    words: list[Word] = []
+    for place, tasks in places.items():
+        for digest, own in tasks.items():
+            words += (keys.task_field(digest), rows.pack_task(own))
+        listed = list(tasks)
+        for page, at in enumerate(range(0, len(listed), keys.DIGESTS)):
+            some = listed[at : at + keys.DIGESTS]
+            words += (keys.tasks_field(place, page), b"".join(some))
+    return words
+
+
+async def drop(context: Context, thread_id: str) -> bool:
+    return await _drop(context, thread_id, "")
+
+
+async def _drop_as_seen(context: Context, thread_id: str, whole: Whole) -> bool:
+    return await _drop(context, thread_id, whole.seen.tokens[:6])
+
+
+async def _drop(context: Context, thread_id: str, token: bytes | str) -> bool:
+    """Remove a thread (if its last write is still the one with this token)."""
+    call = Call("drop", context.keys.thread(thread_id), (token,))
+    [answer] = await Request(about(thread_id), call=call, writes=True)
+    context.marks.forget(thread_id)
+    if answer[0] == b"STALE":
+        return False
+    if answer[0] == b"OK":
+        await _unannounce(context, thread_id, map(keys.decoded, answer[1]), thread=True)
+    return bool(answer[0] == b"OK")
+
+
+async def _unannounce(
+    context: Context, thread_id: str, runs: Iterable[str], *, thread: bool = False
+) -> None:
+    """Take a thread out of the indexes; back into them if somebody has made it again meanwhile."""
+    name = keys.encoded(thread_id)
+    runs = list(runs)
+    commands: list[Command] = [("SREM", context.keys.run(run), name) for run in runs]
+    if thread:
+        commands.append(("ZREM", context.keys.threads, name))
+        commands.append(("EXISTS", context.keys.thread(thread_id).hash))
+    if commands:
+        *_, there = await Request(about(thread_id), commands, writes=True)
+        if thread and there:
+            await Request(
+                about(thread_id), list(announcements(context, thread_id, runs)), writes=True
+            )
+
+
+async def forget_runs(context: Context, runs: Sequence[str]) -> None:
+    if runs:
+        await Request(about(None), [("UNLINK", context.keys.run(run)) for run in runs], writes=True)
+
+
+# ---- copying -------------------------------------------------------------------------------------
+
+
+async def copy(context: Context, source: str, target: str) -> bool:
+    """Copy a thread, sealing everything anew for its new place."""
+    at = context.keys.thread(source)
+    for _ in range(TRIES):
+        whole = await _look(context, source)
+        if whole is None:
+            return False
+        numbers = sorted(whole.items)
+        blobs = await fields(source, at.hash, list(map(keys.item_field, numbers)))
+        now = (await ask(source, [("HMGET", at.hash, "e", "v")]))[0]
+        if now != [whole.seen.epoch, str(whole.seen.version).encode()]:
+            continue
+        items = {n: blob or b"" for n, blob in zip(numbers, blobs, strict=True)}
+        index = list(announcements(context, target, whole.runs))
+        if await _apply(context, target, None, _as_new(whole, target, items), index):
+            return True
+        raise ConfigurationError(
+            f"thread {target!r} exists already: delete it first, or copy to another id"
+        )
+    raise StorageBusy(f"thread {source!r}: others wrote to it {TRIES} times while it was copied")
+
+
+def _as_new(whole: Whole, target: str, items: Items) -> list[Command]:
+    """The commands that make a thread under another name."""
+    before = whole.listing
+    source = before.thread_id
+    try:
+        made = [row.bare(source).sealed(target) for row in before.rows]
+        writes = [row.bare(source).sealed(target) for row in before.writes]
+        words: list[Word] = ["q", len(made), *writes_words(writes)]
+        words += ("n", max(items, default=-1) + 1)
+        old, new = seal.log_seed(source), seal.log_seed(target)
+        for n, blob in items.items():
+            words += (keys.item_field(n), seal.seal_item(new, n, seal.open_item(old, n, blob)))
+    except seal.Damaged as error:
+        raise seal.damaged(f"thread {source!r}", error) from error
+    places: list[Word] = []
+    for row in made:
+        place = keys.place(row.ns, row.id)
+        words += (keys.checkpoint_field(place), rows.pack_checkpoint(row))
+        places += (0, place)
+    for ns, id in before.heads.items():
+        words += (keys.head_field(ns), keys.id_bytes(id))
+    for run in whole.runs:
+        words += (keys.run_field(run), b"")
+    return [*_chunked("HSET", "H", words, 2), *_chunked("ZADD", "X", places, 2)]
+
+
+# ---- a thread's life, and the index --------------------------------------------------------------
+
+
+async def expire(context: Context, thread_id: str, milliseconds: int) -> bool:
+    """Let a thread live that long from each use on; 0 for ever. False if there is none."""
+    call = Call("expire", context.keys.thread(thread_id), (milliseconds,))
+    [answer] = await Request(about(thread_id), call=call, writes=True)
+    if answer[0] == b"BROKEN":
+        refuse(thread_id, answer)
+    return bool(answer[0] == b"OK")
+
+
+async def reindex(context: Context) -> int:
+    """Find all threads, and enter them and their runs into the indexes."""
+    found: set[str] = set()
+    [stored] = await Request(about(None), scan=context.keys.pattern)
+    for key in stored:
+        thread_id = context.keys.thread_of(key)
+        if thread_id is not None:
+            found.add(thread_id)
+    for thread_id in found:
+        at = context.keys.thread(thread_id)
+        names = (await ask(thread_id, [("HKEYS", at.hash)]))[0]
+        runs = [keys.decoded(name[1:]) for name in names if name[:1] == b"r"]
+        await Request(
+            about(thread_id), [], index=list(announcements(context, thread_id, runs)), writes=True
+        )
+    gone = set(await threads(context)) - found
+    if gone:
+        names = [keys.encoded(thread_id) for thread_id in gone]
+        await Request(about(None), list(_chunked("ZREM", context.keys.threads, names)), writes=True)
+    return len(found)

@@ -1,0 +1,52 @@
+-- Add pending writes of one task.
+-- ARGV 9 ns, 10 id, 11 sole, 12 task's digest, 13 rows, then (idx, count, row) of each, new items
+local answer = refused()
+if answer then return answer end
+local ns, id, task, rows = ARGV[9], ARGV[10], ARGV[12], tonumber(ARGV[13])
+local first, last = 14, 13 + 3 * rows
+local place = id .. '\0' .. ns
+if ARGV[11] == '1' then
+  local head = call('HGET', H, 'h' .. ns)
+  if head ~= id then return state('MOVED', head) end
+end
+
+local packed = call('HGET', H, 't' .. task)
+local held, spans, at_idx = rows_in(packed or ''), {}, {}
+for k, row in ipairs(held) do
+  spans[#spans + 1] = row[1]
+  spans[#spans + 1] = row[2]
+  at_idx[row[1]] = k
+  for r = first, last, 3 do
+    local idx = tonumber(ARGV[r])
+    local apart = idx + tonumber(ARGV[r + 1]) <= row[1] or row[1] + row[2] <= idx
+    if idx >= 0 and row[1] >= 0 and not apart then
+      for j = k + 1, #held do
+        spans[#spans + 1] = held[j][1]
+        spans[#spans + 1] = held[j][2]
+      end
+      return state('HELD', spans)
+    end
+  end
+end
+answer = taken(last + 1)
+if answer then return answer end
+
+store_items(last + 1)
+for r = first, last, 3 do
+  local idx = tonumber(ARGV[r])
+  held[at_idx[idx] or #held + 1] = {idx, tonumber(ARGV[r + 1]), ARGV[r + 2]}
+end
+for k, row in ipairs(held) do
+  held[k] = struct.pack('>i4I4I4', row[1], row[2], #row[3]) .. row[3]
+end
+set('t' .. task, table.concat(held))
+if not packed then
+  local page = 0
+  local listed = call('HGET', H, 'w0:' .. place) or ''
+  while #listed == DIGEST * DIGESTS do
+    page = page + 1
+    listed = call('HGET', H, 'w' .. page .. ':' .. place) or ''
+  end
+  set('w' .. page .. ':' .. place, listed .. task)
+end
+return signed()

@@ -1,0 +1,140 @@
+-- Every script begins with this: the state of one thread, and the rules that all of them share.
+--
+-- A thread is two keys. The hash H holds everything, told apart by the first letter of the field:
+--   e epoch   v number of the last write   k tokens of the last writes, newest first
+--   l its own time to live, if it has one   q how many checkpoints there are   n next number
+--   h<ns> head   r<run> a run that wrote   i<n> item
+--   c<place> checkpoint   t<digest> rows of writes of one task at one place
+--   w<page>:<place> digests of the tasks that wrote at a place, so many to a page
+-- and the sorted set X holds the places of its checkpoints. A place is `id NUL ns`.
+--
+-- Scripts are not rolled back, so everything is checked before anything is written.
+local H, X = KEYS[1], KEYS[2]
+local call = redis.call
+local TOKEN, TOKENS, DIGEST, DIGESTS, MANY = 6, 32, 16, 64, 1000
+
+local found = call('HMGET', H, 'e', 'v', 'k', 'l', 'n', 'q')
+local epoch, version, tokens, life = found[1], tonumber(found[2]), found[3], found[4]
+local following, checkpoints = tonumber(found[5] or 0), tonumber(found[6] or 0)
+
+-- What a write will set, in one command at its end: a call from a script costs more than its work.
+local fields = {}
+
+local function set(field, value)
+  fields[#fields + 1] = field
+  fields[#fields + 1] = value
+end
+
+local function state(status, more)
+  return {status, epoch, version, tokens, more}
+end
+
+-- The hash is gone. If the set is there, something took half of the thread, unless it just expires.
+local function is_broken()
+  local left = call('PTTL', X)
+  return left == -1 or left > 1000
+end
+
+-- Whether a write is in the thread's past.
+local function has_seen(its_epoch, its_version, token)
+  local age = version - tonumber(its_version)
+  local at = age * TOKEN
+  return its_epoch == epoch and age >= 0 and string.sub(tokens, at + 1, at + TOKEN) == token
+end
+
+-- Writers: ARGV 1 token of this write, 2-4 epoch, version and token that it relies on, 5 the epoch
+-- of a new thread, 6 milliseconds to live, 7 a run to note, 8 tokens of writes
+-- that must have arrived before this one. An answer means that nothing is to be written.
+local function refused()
+  for k = 1, #ARGV[8], TOKEN do
+    local at = string.find(tokens or '', string.sub(ARGV[8], k, k + TOKEN - 1), 1, true)
+    if not at or at % TOKEN ~= 1 then return {'EARLY'} end
+  end
+  if not epoch then
+    if is_broken() then return {'BROKEN'} end
+    if ARGV[2] ~= '' then return {'STALE'} end
+    epoch, version, tokens = ARGV[5], 0, ''
+    return nil
+  end
+  local at = string.find(tokens, ARGV[1], 1, true)
+  if at and at % TOKEN == 1 then return state('OK') end -- a retry: it was done the first time
+  if ARGV[2] ~= '' and not has_seen(ARGV[2], ARGV[3], ARGV[4]) then return state('STALE') end
+  return nil
+end
+
+-- New items: ARGV[at] the first number, ARGV[at + 1] how many, then pairs of field and item.
+local function taken(at)
+  local base, count = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
+  for n = base, math.min(base + count, following) - 1 do
+    if call('HEXISTS', H, 'i' .. n) == 1 then return state('TAKEN', following) end
+  end
+  return nil
+end
+
+local function store_items(at)
+  for k = at + 2, #ARGV, 2 * MANY do
+    call('HSET', H, unpack(ARGV, k, math.min(k + 2 * MANY - 1, #ARGV)))
+  end
+  local after = tonumber(ARGV[at]) + tonumber(ARGV[at + 1])
+  if #ARGV > at + 1 and after > following then set('n', after) end
+end
+
+local function renew(ttl)
+  ttl = life or ttl
+  if ttl ~= '' and ttl ~= '0' then
+    call('PEXPIRE', H, ttl)
+    call('PEXPIRE', X, ttl)
+  end
+end
+
+-- The last act of every write.
+local function signed()
+  version = version + 1
+  tokens = ARGV[1] .. string.sub(tokens, 1, TOKEN * (TOKENS - 1))
+  set('e', epoch)
+  set('v', version)
+  set('k', tokens)
+  if ARGV[7] ~= '' then set('r' .. ARGV[7], '') end
+  call('HSET', H, unpack(fields))
+  renew(ARGV[6])
+  return state('OK')
+end
+
+-- A stored row is `length of parent + 1, length of refs, parent, refs, rest`.
+local function parent_of(row)
+  local length = struct.unpack('>I2', row)
+  return length > 0 and string.sub(row, 7, 5 + length) or nil
+end
+
+local function refs_of(row)
+  local parent, length = struct.unpack('>I2I4', row)
+  local from = 6 + math.max(parent - 1, 0)
+  return string.sub(row, from + 1, from + length)
+end
+
+-- The rows of one task: idx, count, length and row of each.
+local function rows_in(packed)
+  local rows, at = {}, 1
+  while at <= #packed do
+    local idx, count, length = struct.unpack('>i4I4I4', packed, at)
+    rows[#rows + 1] = {idx, count, string.sub(packed, at + 12, at + 11 + length)}
+    at = at + 12 + length
+  end
+  return rows
+end
+
+-- The rows of all tasks of a checkpoint; `false` for a task that is listed and not there.
+local function rows_of_writes(place)
+  local rows, page = {}, 0
+  repeat
+    local listed = call('HGET', H, 'w' .. page .. ':' .. place) or ''
+    for at = 1, #listed, DIGEST do
+      local packed = call('HGET', H, 't' .. string.sub(listed, at, at + DIGEST - 1))
+      for _, row in ipairs(packed and rows_in(packed) or {{0, 0, false}}) do
+        rows[#rows + 1] = row[3]
+      end
+    end
+    page = page + 1
+  until #listed < DIGEST * DIGESTS
+  return rows
+end

@@ -1,0 +1,71 @@
+"""The storage port on Redis: each verb is a coroutine that awaits requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from langgraph_durable._core.lineage import Chain
+from langgraph_durable._core.records import (
+    CheckpointDraft,
+    Cursor,
+    Edit,
+    Held,
+    Listing,
+    Loaded,
+    Page,
+    Selection,
+    Stored,
+    WritesDraft,
+)
+from langgraph_durable._redis import reading, removing, writing
+from langgraph_durable._redis.rows import Accept
+from langgraph_durable._redis.writing import Context
+
+
+class RedisStorage:
+    """`_core.storage.Storage` as requests."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+
+    async def load(self, thread_id: str, ns: str, id: str | None, held: Held) -> Loaded | None:
+        return await reading.load(self.context, thread_id, ns, id, held)
+
+    async def page(
+        self, selection: Selection, after: Cursor | None, size: int, accept: Accept
+    ) -> Page:
+        return await reading.page(self.context, selection, after, size, accept)
+
+    async def chain(
+        self, thread_id: str, ns: str, id: str | None, channels: Sequence[str]
+    ) -> Chain | None:
+        return await reading.chain(self.context, thread_id, ns, id, channels)
+
+    async def put(self, draft: CheckpointDraft) -> Stored:
+        return await writing.put(self.context, draft)
+
+    async def put_writes(self, draft: WritesDraft) -> Stored:
+        return await writing.put_writes(self.context, draft)
+
+    async def edit(self, thread_id: str, decide: Callable[[Listing], Edit]) -> bool:
+        return await removing.edit(self.context, thread_id, decide)
+
+    async def drop(self, thread_id: str) -> bool:
+        return await removing.drop(self.context, thread_id)
+
+    async def copy(self, source: str, target: str) -> bool:
+        return await removing.copy(self.context, source, target)
+
+    async def threads_of(self, runs: Sequence[str]) -> list[str]:
+        return await reading.threads_of(self.context, runs)
+
+    async def forget_runs(self, runs: Sequence[str]) -> None:
+        await removing.forget_runs(self.context, runs)
+
+    # ---- what only Redis has -----------------------------------------------------------------
+
+    async def expire(self, thread_id: str, milliseconds: int) -> bool:
+        return await removing.expire(self.context, thread_id, milliseconds)
+
+    async def reindex(self) -> int:
+        return await removing.reindex(self.context)

@@ -1,0 +1,121 @@
+"""A thread lives and dies as one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import redis
+import servers
+from work import is_whole, line, put, write
+
+from langgraph_durable import ConfigurationError, RedisSaver
+from langgraph_durable.redis import milliseconds
+from langgraph_durable.testing.model import at
+
+
+@pytest.fixture(params=servers.FLAVOURS)
+def url(request: pytest.FixtureRequest) -> str:
+    return servers.shared(request.param).url
+
+
+@pytest.fixture
+def prefix(tmp_path: Any) -> str:
+    return servers.prefix_for(tmp_path)
+
+
+@pytest.fixture
+def admin(url: str) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(url) as client:
+        yield client
+
+
+def lives(admin: redis.Redis, saver: RedisSaver, thread: str) -> list[int]:
+    """Milliseconds that the keys of a thread have left."""
+    return [admin.pttl(key) for key in saver._storage.context.keys.thread(thread)]
+
+
+@pytest.mark.parametrize(
+    ("ttl", "life"),
+    [
+        (30, 30_000),
+        (0.5, 500),
+        ("30d", 30 * 86_400_000),
+        ("90", 90_000),
+        (timedelta(hours=1), 3_600_000),
+        ("1.5h", 5_400_000),
+        ("2w", 1_209_600_000),
+        ("10m", 600_000),
+    ],
+)
+def test_a_life_can_be_written_in_many_ways(ttl: Any, life: int) -> None:
+    assert milliseconds(ttl) == life
+
+
+@pytest.mark.parametrize("ttl", ["", "30 days", "d", -1, 0, True, [], "1e9", timedelta(0)])
+def test_a_life_that_makes_no_sense_is_refused(ttl: Any) -> None:
+    with pytest.raises(ConfigurationError, match="ttl"):
+        RedisSaver("redis://localhost", ttl=ttl)
+
+
+def test_all_of_a_thread_expires_at_once(url: str, prefix: str, admin: redis.Redis) -> None:
+    with RedisSaver(url, prefix=prefix, ttl=0.6) as saver:
+        line(saver, "t", 3, run="run")
+        first, second = lives(admin, saver, "t")
+        assert 0 < first <= 600
+        assert abs(first - second) <= 1
+        while time.sleep(0.01) or (found := saver.get_tuple(at("t"))) is not None:
+            assert len(found.checkpoint["channel_values"]["messages"]) == 3
+        assert list(saver.list(at("t"))) == []
+        assert list(saver.list(None)) == []
+        line(saver, "t", 1)
+        assert is_whole(saver, "t", 1)
+
+
+def test_a_write_renews_all_of_it_and_reading_only_if_asked(
+    url: str, prefix: str, admin: redis.Redis
+) -> None:
+    with RedisSaver(url, prefix=prefix, ttl=60) as saver:
+        line(saver, "t", 2)
+        for key in saver._storage.context.keys.thread("t"):
+            admin.pexpire(key, 5_000)
+        saver.get_tuple(at("t"))
+        assert max(lives(admin, saver, "t")) <= 5_000
+        with RedisSaver(url, prefix=prefix, ttl=60, refresh_on_read=True) as reader:
+            reader.get_tuple(at("t"))
+        assert min(lives(admin, saver, "t")) > 50_000
+        for key in saver._storage.context.keys.thread("t"):
+            admin.pexpire(key, 5_000)
+        write(saver, "t", 2, "another task")
+        assert min(lives(admin, saver, "t")) > 50_000
+
+
+def test_one_thread_can_be_kept_for_ever_or_given_its_own_life(
+    url: str, prefix: str, admin: redis.Redis
+) -> None:
+    with RedisSaver(url, prefix=prefix, ttl=60) as saver:
+        line(saver, "t", 2)
+        assert saver.persist("t")
+        assert lives(admin, saver, "t") == [-1, -1]
+        put(saver, "t", 3)
+        assert lives(admin, saver, "t") == [-1, -1]
+        assert saver.expire("t", "2h")
+        put(saver, "t", 4)
+        assert min(lives(admin, saver, "t")) > 7_000_000
+        saver.prune(["t"])
+        assert min(lives(admin, saver, "t")) > 7_000_000
+        assert not saver.persist("nobody")
+        assert not saver.expire("nobody", 1)
+
+
+async def test_the_same_async(url: str, prefix: str, admin: redis.Redis) -> None:
+    async with RedisSaver(url, prefix=prefix) as saver:
+        line(saver, "t", 1)
+        assert await saver.aexpire("t", 60)
+        assert min(lives(admin, saver, "t")) > 50_000
+        assert await saver.apersist("t")
+        assert lives(admin, saver, "t") == [-1, -1]
+        assert await saver.areindex() == 1

@@ -1,0 +1,78 @@
+"""Sentinels: a replica takes over in the middle of a run, and what that may and may not lose."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+import servers
+from servers import guarded
+from work import is_whole, line, put, steps, write
+
+from langgraph_durable import RedisSaver, StorageError
+from langgraph_durable.testing.model import at
+
+
+@pytest.mark.parametrize("flavour", servers.FLAVOURS)
+def test_a_run_survives_a_failover(flavour: str) -> None:
+    with guarded(flavour) as group, RedisSaver(group.url, wait_replicas=1) as saver:
+        line(saver, "t", 5)
+        killer = threading.Timer(0.1, group.primary.kill)
+        killer.start()
+        began, n = time.monotonic(), 5
+        # With one replica there is none left to confirm a write after the failover.
+        while time.monotonic() < began + 0.3:
+            try:
+                put(saver, "t", n + 1)
+                write(saver, "t", n + 1)
+            except StorageError:
+                break
+            n += 1
+        killer.join()
+        with RedisSaver(group.url) as after:
+            stored = steps(after, "t")
+            assert stored[0] in (n, n + 1)
+            assert stored == list(range(stored[0], 0, -1))
+            put(after, "t", stored[0] + 1)
+            assert is_whole(after, "t", stored[0] + 1)
+
+
+def test_calls_wait_for_the_new_primary() -> None:
+    with guarded() as group, RedisSaver(group.url) as saver:
+        line(saver, "t", 3)
+        group.primary.kill()
+        put(saver, "t", 4)
+        put(saver, "t", 5)
+        assert is_whole(saver, "t", 5)
+
+
+def test_without_wait_replicas_a_failover_can_lose_what_was_acknowledged() -> None:
+    """Replication is asynchronous: this is what README warns of. The thread stays whole."""
+    with guarded() as group, RedisSaver(group.url) as saver:
+        line(saver, "t", 3)
+        time.sleep(0.3)
+        group.replica.pause()
+        line(saver, "t", 6)
+        group.primary.kill()
+        group.replica.resume()
+        put(saver, "t", 7)
+        kept = steps(saver, "t")
+        assert kept[0] == 7
+        assert kept[1:] == list(range(len(kept) - 1, 0, -1))
+        with RedisSaver(group.url) as other:
+            assert is_whole(other, "t", 7)
+
+
+def test_with_wait_replicas_it_is_not_acknowledged() -> None:
+    options = {"wait_replicas": 1, "replica_timeout": 0.2, "retry": 20}
+    with guarded() as group, RedisSaver(group.url, **options) as saver:
+        line(saver, "t", 3)
+        group.replica.pause()
+        with pytest.raises(StorageError, match=r"0 of 1 replicas.*may or may not"):
+            put(saver, "t", 4)
+        group.primary.kill()
+        group.replica.resume()
+        with RedisSaver(group.url) as after:
+            assert steps(after, "t")[-3:] == [3, 2, 1]
+            assert after.get_tuple(at("t")) is not None
