@@ -70,16 +70,16 @@ class Gate:
     """Lets any number of readers through until it is shut; shutting waits for them, for a while."""
 
     def __init__(self) -> None:
-        self._entrance, self._count = threading.Lock(), threading.Lock()
-        self._inside = 0
+        self._entrance = threading.Lock()
+        self._inside: dict[int, bool] = {}
+        """By thread, so that what an interrupt leaves here goes with that thread's next read."""
 
     def __enter__(self) -> None:
-        with self._entrance, self._count:
-            self._inside += 1
+        with self._entrance:
+            self._inside[threading.get_ident()] = True
 
     def __exit__(self, *error: object) -> None:
-        with self._count:
-            self._inside -= 1
+        self._inside.pop(threading.get_ident(), None)
 
     def shut(self) -> None:
         self._entrance.acquire()
@@ -115,7 +115,9 @@ class FileConnections:
             try:
                 return _in_one_moment(conn, act)
             finally:
-                if len(self._readers) < READERS and not self._closed:
+                # One that an interrupt has left inside a transaction is of no use to anybody.
+                usable = not conn.in_transaction and not self._closed
+                if usable and len(self._readers) < READERS:
                     self._readers.append(conn)
                 else:
                     conn.close()

@@ -140,8 +140,8 @@ class Database:
         """Stand in the queue, and when it is this thread's turn, do what nobody has done yet."""
         if not tickets:
             return
-        self._queue.extend(tickets)
         try:
+            self._queue.extend(tickets)
             with self._turn:
                 if not all(ticket.done for ticket in tickets):
                     self._check_open()
