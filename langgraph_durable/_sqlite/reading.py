@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -21,6 +22,8 @@ from langgraph_durable._core.seal import name, unname
 from langgraph_durable._sqlite import rows
 from langgraph_durable._sqlite.rows import CHECKPOINT, WRITE, Accept, Connection, Name
 from langgraph_durable.errors import CorruptionError
+
+logger = logging.getLogger("langgraph_durable")
 
 WINDOW = 4096
 """Keys looked at for one page where they must be sorted first."""
@@ -147,7 +150,7 @@ def page(
             picked.append((thread_id, found))
     else:
         last = last if len(keys) == window else None
-    return Page(tuple(_with_items(conn, picked)), last)
+    return Page(tuple(_with_items(conn, picked, several=selection.thread_id is None)), last)
 
 
 def _keys(
@@ -177,16 +180,30 @@ def _keys(
     ).fetchall()
 
 
-def _with_items(conn: Connection, picked: Sequence[tuple[str, _Found]]) -> Iterator[Loaded]:
-    """The rows with their writes; what several rows of a thread share is read once."""
-    writes = [_writes_of(conn, thread_id, found) for thread_id, found in picked]
+def _with_items(
+    conn: Connection, picked: Sequence[tuple[str, _Found]], *, several: bool
+) -> Iterator[Loaded]:
+    """The rows with their writes; what several rows of a thread share is read once.
+
+    Where threads are listed together, one that is damaged is left out: it is not the others' fault.
+    """
+    whole: list[tuple[str, _Found, tuple[WriteRow, ...]]] = []
     wanted: dict[tuple[str, int], list[Ref]] = {}
-    for (thread_id, found), own in zip(picked, writes, strict=True):
-        wanted.setdefault((thread_id, found.tid), []).extend(_refs(thread_id, found.row, own))
+    for thread_id, found in picked:
+        try:
+            own = _writes_of(conn, thread_id, found)
+            refs = list(_refs(thread_id, found.row, own))
+        except CorruptionError as error:
+            if not several:
+                raise
+            logger.error("left out of the list: %s", error)
+            continue
+        whole.append((thread_id, found, own))
+        wanted.setdefault((thread_id, found.tid), []).extend(refs)
     shared: dict[str, Items] = {
         thread_id: rows.items(conn, tid, refs) for (thread_id, tid), refs in wanted.items()
     }
-    for (thread_id, found), own in zip(picked, writes, strict=True):
+    for thread_id, found, own in whole:
         yield Loaded(thread_id, found.epoch, found.row, own, shared[thread_id], found.orphan)
 
 

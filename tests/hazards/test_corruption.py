@@ -315,6 +315,15 @@ def test_a_table_emptied_of_one_thread_is_detected(store: Store) -> None:
             assert store.outcome("bystander") == "same", table
 
 
+def test_a_damaged_thread_does_not_hide_the_others_from_a_list_of_all(store: Store) -> None:
+    with store.spoilt() as db:
+        db.execute("DELETE FROM lgd_writes WHERE tid = (SELECT min(tid) FROM lgd_threads)")
+        saver = victim.open_store(store.kind, store.path)
+        listed = {found.config["configurable"]["thread_id"] for found in saver.list(None)}
+        victim.close_store(saver)
+    assert "bystander" in listed
+
+
 def _swap(db: sqlite3.Connection, one: Row, two: Row, columns: list[str]) -> bool:
     """Exchange the contents of two rows, but not their keys; False if they are alike."""
     left, right = dict(one.cells), dict(two.cells)
