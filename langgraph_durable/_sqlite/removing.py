@@ -1,8 +1,8 @@
-"""The verbs that remove: `edit`, `drop`, `forget_runs`."""
+"""The verbs that remove: `edit`, `drop`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 
 from langgraph_durable._core.records import Edit, Listing
 from langgraph_durable._core.seal import name
@@ -93,7 +93,3 @@ def _keep_items(conn: Connection, tid: int, keep: Collection[int]) -> None:
                 (start + following, start + n - 1),
             )
         following = n + 1
-
-
-def forget_runs(conn: Connection, notes: Notes, runs: Sequence[str]) -> None:
-    """Nothing is left to do: `edit` and `drop` take the notes of a thread with its rows."""
