@@ -14,7 +14,7 @@ loaded, until a put of its own has gone on from there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 from uuid import UUID
 
 from langchain_core.runnables import RunnableConfig
@@ -45,6 +45,10 @@ def check_text(what: str, value: object, *, most: int = LONGEST, empty: bool = F
     return value
 
 
+def _is_mapping(value: object) -> TypeGuard[Mapping[str, Any]]:
+    return type(value) is dict or isinstance(value, Mapping)  # the latter alone takes 0.4 us
+
+
 def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:50]}... ({len(text):,} characters)"
@@ -58,8 +62,8 @@ def thread(value: object) -> str:
 
 
 def _configurable(config: object) -> Mapping[str, Any]:
-    found = config.get("configurable") if isinstance(config, Mapping) else None
-    if not isinstance(found, Mapping):
+    found = config.get("configurable") if _is_mapping(config) else None
+    if not _is_mapping(found):
         raise ConfigurationError(
             'a config looks like {"configurable": {"thread_id": "..."}}, not ' + _shown(config)
         )
@@ -94,18 +98,18 @@ def _thread(configurable: Mapping[str, Any]) -> str:
 
 def check_checkpoint(checkpoint: object, metadata: object, new_versions: object) -> str:
     """The id of a checkpoint that is to be stored, if everything about it has the right shape."""
-    if not isinstance(checkpoint, Mapping) or "id" not in checkpoint:
+    if not _is_mapping(checkpoint) or "id" not in checkpoint:
         raise ConfigurationError(f"a checkpoint is a dict with an id, not {_shown(checkpoint)}")
     for part in ("channel_values", "channel_versions"):
         _check_channels(f"the checkpoint's {part}", checkpoint.get(part))
     _check_channels("new_versions", new_versions)
-    if not isinstance(metadata, Mapping):
+    if not _is_mapping(metadata):
         raise ConfigurationError(f"metadata is a dict, not {_shown(metadata)}")
     return str(check_text("the checkpoint's id", checkpoint["id"]))
 
 
 def _check_channels(what: str, value: object) -> None:
-    if not isinstance(value, Mapping) or not set(map(type, value)) <= _TEXT:
+    if not _is_mapping(value) or not set(map(type, value)) <= _TEXT:
         raise ConfigurationError(f"{what} is a dict by channel name, not {_shown(value)}")
 
 

@@ -26,9 +26,9 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import ERROR, _DeltaSnapshot
 
 from langgraph_durable._core import seal
-from langgraph_durable._core.memory import SEED
+from langgraph_durable._core.memory import SEED, Part
 from langgraph_durable._core.records import Items, Ref, Runs, joined, order_of
-from langgraph_durable._core.serde import ITEM_TAGS, ExactSerializer
+from langgraph_durable._core.serde import ITEM_TAGS, ExactSerializer, sketch
 from langgraph_durable.errors import DurableError, SerializationError
 
 ITEM, LIST, DICT, TREE = 1, 2, 3, 4
@@ -43,6 +43,8 @@ GROUP = 64
 SHORT = 48
 DEEPEST = 8
 """Dicts in dicts that are taken apart; deeper ones are items."""
+CHUNK = 32
+"""Records that are recognised together, where they stood together before."""
 FEWEST = 64
 """Numbers (two make a run) that a ref spells itself before it grows a spine."""
 
@@ -56,14 +58,16 @@ _NOT_RECORDS = _GROUPABLE | {bytes, bytearray}
 class Encoder:
     """Turns values into refs and forms, collecting the items the log does not have yet."""
 
-    def __init__(self, serde: SerializerProtocol, known: Mapping[bytes, int]) -> None:
-        self._dump_item: Callable[[Any], bytes] = partial(_dump_item, serde)
-        self._dump_items: Callable[[list[Any]], list[bytes]] = lambda values: []
-        if isinstance(serde, ExactSerializer):
-            self._dump_item, self._dump_items = serde.dump_item, serde.dump_items
+    def __init__(self, serde: SerializerProtocol, part: Part | None) -> None:
         self._exact = isinstance(serde, ExactSerializer)
+        if isinstance(serde, ExactSerializer):
+            self._dump_item: Callable[[Any], bytes] = serde.dump_item
+            self._dump_items: Callable[[list[Any]], list[bytes]] = serde.dump_items
+        else:
+            self._dump_item, self._dump_items = partial(_dump_item, serde), _none
         self._depth = 0
-        self._known = known
+        self._part = part
+        self._known: Mapping[bytes, int] = part.numbers if part is not None else {}
         self.raws: dict[bytes, bytes] = {}
         """New items by digest, in the order of their provisional numbers ~0, ~1, ..."""
         self._provisional: dict[bytes, int] = {}
@@ -174,6 +178,37 @@ class Encoder:
 
     def _elements(self, values: list[Any]) -> list[int]:
         """Where the elements are. What runs over every message at every step."""
+        order: list[int] = []
+        done = 0
+        if self._exact and self._part is not None and len(values) >= 2 * CHUNK:
+            done = self._chunks(values, self._part.chunks, order)
+        return order + self._each(values[done:] if done else values, done)
+
+    def _chunks(
+        self, values: list[Any], chunks: dict[bytes, tuple[int, ...]], order: list[int]
+    ) -> int:
+        """Add to `order` where whole chunks are, up to one that has no sketch; how far that is.
+
+        A sketch takes a third of the time that an item for each element does: 0.45 us a message.
+        """
+        for begin in range(0, len(values) - CHUNK + 1, CHUNK):
+            chunk = values[begin : begin + CHUNK]
+            mark = _mark(chunk)
+            if mark is None:
+                return begin
+            found = chunks.get(mark)
+            if found is not None:
+                order += found
+                self.shared = True
+                continue
+            own = self._each(chunk, begin)
+            order += own
+            # The graph may change a message meanwhile: then the sketch is of something else.
+            if len(own) == CHUNK and min(own) >= 0 and _mark(chunk) == mark:
+                chunks[mark] = tuple(own)
+        return len(values) // CHUNK * CHUNK
+
+    def _each(self, values: list[Any], first: int) -> list[int]:
         known, digest = self._known.get, xxhash.xxh3_128_digest
         raws = self._dump_items(values)
         order = [known(digest(raw, SEED), -1) for raw in raws]
@@ -181,7 +216,9 @@ class Encoder:
             order = [self._number(raws[i]) if n < 0 else n for i, n in enumerate(order)]
         self.shared = self.shared or any(n >= 0 for n in order)
         held = len(raws)
-        return order + [self._number(raw) for raw in self._raws(values[held:], first=held)]
+        if held == len(values):
+            return order
+        return order + [self._number(raw) for raw in self._raws(values[held:], first=first + held)]
 
     def _raws(
         self, values: Sequence[Any], keys: Sequence[str] | None = None, first: int = 0
@@ -203,6 +240,15 @@ class Encoder:
                 raise _At(at, values[i]) from error
             yield bytes([raw[0] | _GROUPED]) + raw[1:]
             i = stop
+
+
+def _mark(chunk: list[Any]) -> bytes | None:
+    sketched = sketch(chunk)
+    return None if sketched is None else xxhash.xxh3_128_digest(sketched, SEED)
+
+
+def _none(values: list[Any]) -> list[bytes]:
+    return []
 
 
 def _dump_item(serde: SerializerProtocol, value: Any) -> bytes:
@@ -250,29 +296,32 @@ class Decoder:
         items: Items,
         held: Mapping[int, bytes] | None = None,
     ) -> None:
-        exact = isinstance(serde, ExactSerializer)
-        self._load_item: Callable[[bytes], Any] = (
-            serde.load_item if exact else partial(_load_item, serde)  # type: ignore[attr-defined]
-        )
+        self._load_item: Callable[[bytes], Any]
+        self._load_items: Callable[[Sequence[bytes]], list[Any]]
+        if isinstance(serde, ExactSerializer):
+            self._load_item, self._load_items = serde.load_item, serde.load_items
+        else:
+            self._load_item, self._load_items = partial(_load_item, serde), self._one_by_one
         self._seed = seal.log_seed(thread_id)
         self._items = items
         self._held: Mapping[int, bytes] = held or {}
         self.raws: dict[int, bytes] = {}
         """What was unpacked so far."""
 
-    def value(self, where: str, ref: Ref, form: Form) -> Any:
-        """The value; `where` names thread, checkpoint and channel for errors."""
+    def value(self, where: str, ref: Ref, form: Form, role: str = "channel") -> Any:
+        """The value; `where` names thread and checkpoint, and `role` the channel, for errors."""
         try:
             if type(form) is bytes:
                 return self._load_item(form)
             return self._value(self._unpacked(order_of(ref, self.spine)), form)
         except seal.Damaged as error:
-            raise seal.damaged(where, error) from error
+            raise seal.damaged(f"{where}, {role} {ref.channel!r}", error) from error
         except DurableError as error:
-            error.args = (f"{where}: {error}", *error.args[1:])
+            error.args = (f"{where}, {role} {ref.channel!r}: {error}", *error.args[1:])
             raise
         except (IndexError, TypeError, UnicodeDecodeError) as error:
-            raise seal.damaged(where, seal.Damaged(f"an item is malformed: {error}")) from error
+            malformed = seal.Damaged(f"an item is malformed: {error}")
+            raise seal.damaged(f"{where}, {role} {ref.channel!r}", malformed) from error
 
     def _value(self, raws: Sequence[bytes], form: Form) -> Any:
         if form == LIST:
@@ -292,6 +341,9 @@ class Decoder:
                 at += count
             return self._dict(raws[0], values)
         raise seal.Damaged(f"unknown form {form!r}")
+
+    def _one_by_one(self, raws: Sequence[bytes]) -> list[Any]:
+        return [self._load_item(raw) for raw in raws]
 
     def _dict(self, keys: bytes, values: list[Any]) -> dict[str, Any]:
         names = self._load_item(keys)
@@ -339,7 +391,7 @@ class Decoder:
     def _many(self, raws: Sequence[bytes]) -> list[Any]:
         load = self._load_item
         if not any(raw[0] & _GROUPED for raw in raws):
-            return [load(raw) for raw in raws]
+            return self._load_items(raws)
         out: list[Any] = []
         for raw in raws:
             if raw[0] & _GROUPED:

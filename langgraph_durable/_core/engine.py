@@ -118,14 +118,14 @@ class Engine:
         if loaded.orphan:
             lineage.miss_parent(where, header, row)
         values = {
-            channel: decoder.value(f"{where}, channel {channel!r}", entry.ref, entry.form)
+            channel: decoder.value(where, entry.ref, entry.form)
             for channel, entry in header.entries.items()
         }
         writes = [
             (
                 w.task_id,
                 w.ref.channel,
-                decoder.value(f"{where}, pending write to {w.ref.channel!r}", w.ref, w.form),
+                decoder.value(where, w.ref, w.form, "pending write to"),
             )
             for w in lineage.pending(loaded.thread_id, loaded.writes)
         ]
@@ -250,7 +250,7 @@ class Engine:
     ) -> CheckpointDraft:
         thread_id, ns, parent = place
         part, base, linked = await self._base(serde, place)
-        encoder = Encoder(serde, part.numbers if part else {})
+        encoder = Encoder(serde, part)
         values, versions = checkpoint["channel_values"], checkpoint["channel_versions"]
         entries: dict[str, Entry] = {}
         elsewhere: dict[str, Version] = {}
@@ -371,7 +371,7 @@ class Engine:
         thread_id = place.thread_id
         for _ in range(TRIES):
             part = self.memory.part(thread_id)
-            encoder = Encoder(serde, part.numbers if part else {})
+            encoder = Encoder(serde, part)
             ordinary, special = [], {}
             for position, (channel, value) in enumerate(writes):
                 ref, form = encoder.value(channel, value)

@@ -104,10 +104,7 @@ def history(
     if chain.orphan:
         miss_parent(where, headers[-1], chain.links[-1].row)
     writes = [pending(chain.thread_id, link.writes) for link in chain.links]
-    return {
-        channel: _history_of(channel, headers, writes, decoder, f"{where}, channel {channel!r}")
-        for channel in channels
-    }
+    return {channel: _history_of(channel, headers, writes, decoder, where) for channel in channels}
 
 
 def _history_of(

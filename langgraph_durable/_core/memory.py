@@ -23,9 +23,10 @@ from langgraph_durable._core.records import Ref, Stored, settled
 
 SEED = int.from_bytes(os.urandom(8), "little")
 
-DIGEST_BYTES = 180
-"""What one remembered item costs: a 16-byte key, an int and their share of a dict."""
+DIGEST_BYTES = 200
+"""What one remembered item costs: a 16-byte key, an int, their share of a dict and of a chunk."""
 ENTRY_BYTES = 250
+MOST_CHUNKS = 64
 RECORDS = 16
 """Newest checkpoints remembered per thread: enough for a run, its sub-graphs and a fork."""
 
@@ -66,11 +67,15 @@ class Part:
     when they are many, the digests stay. Readers look things up without a lock.
     """
 
-    __slots__ = ("epoch", "numbers", "raw_size", "raws", "records", "runs", "size", "void")
+    __slots__ = (
+        *("chunks", "epoch", "numbers", "raw_size", "raws", "records", "runs", "size", "void"),
+    )
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.numbers: dict[bytes, int] = {}
+        self.chunks: dict[bytes, tuple[int, ...]] = {}
+        """Items that stood together, by a digest of them all; what `codec.Encoder` makes of it."""
         self.raws: dict[int, bytes] = {}
         self.records: OrderedDict[tuple[str, str], Record] = OrderedDict()
         self.runs: set[str] = set()
@@ -96,6 +101,8 @@ class Part:
         self.size += (len(self.numbers) - before) * DIGEST_BYTES
         if self.raw_size > most_raw:
             self.raws, self.raw_size = {}, 0
+        if len(self.chunks) > MOST_CHUNKS + len(self.numbers) // 16:  # what stands so no more
+            self.chunks.clear()
         if new.record is not None:
             replaced = self.records.pop(new.place, None)
             self.records[new.place] = new.record

@@ -17,6 +17,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import ipaddress
+import itertools
 import json
 import pathlib
 import re
@@ -80,6 +81,9 @@ def _ints(parts: list[Any]) -> Iterator[int]:
     return (_exactly(int, part) for part in parts)
 
 
+_serials = itertools.count()
+
+
 class Plan:
     """How the objects of one class are stored and rebuilt; this one refuses them."""
 
@@ -87,6 +91,8 @@ class Plan:
 
     def __init__(self, cls: type) -> None:
         self.cls = cls
+        self.serial = next(_serials)
+        """A number that no other plan of this process has."""
         # 0xc1 never starts a msgpack value, so it can mark a record at the top level.
         self.lead = bytes((0xC1, self.code))
         self.item_lead = b"\x00" + self.lead

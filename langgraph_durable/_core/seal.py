@@ -166,7 +166,11 @@ def unname(stored: str | bytes) -> str:
 
 def names(parts: Iterable[str | bytes | int | None]) -> bytes:
     """Parts of a place as unambiguous bytes."""
-    return ormsgpack.packb([name(part) if isinstance(part, str) else part for part in parts])
+    listed = list(parts)
+    try:
+        return ormsgpack.packb(listed)
+    except TypeError:  # a lone surrogate
+        return ormsgpack.packb([name(part) if isinstance(part, str) else part for part in listed])
 
 
 def damaged(where: str, error: Damaged) -> CorruptionError:

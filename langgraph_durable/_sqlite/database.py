@@ -121,13 +121,25 @@ class Database:
     # ---- transactions ------------------------------------------------------------------------
 
     def _perform(self, wanted: Transaction[T]) -> T:
-        if wanted.writes:
-            ticket = Ticket(wanted, self._patience)
-            self._commit([ticket])
-            if ticket.error is not None:
-                raise ticket.error
-            return ticket.result  # type: ignore[no-any-return]
-        return self._read(wanted)
+        if not wanted.writes:
+            return self._read(wanted)
+        if not self._queue and not self._turn.locked():
+            return self._write(wanted)
+        ticket = Ticket(wanted, self._patience)
+        self._commit([ticket])
+        if ticket.error is not None:
+            raise ticket.error
+        return ticket.result  # type: ignore[no-any-return]
+
+    def _write(self, wanted: Transaction[T]) -> T:
+        """A write when nobody else is about: no queue, so 8 us less."""
+        deadline = time.monotonic() + self._patience
+        try:
+            with self._turn:
+                self._check_open()
+                return self.connections.write(lambda conn: self._carry_out(conn, wanted, deadline))
+        except Foreign as error:
+            raise explained(error, self.connections.name, wanted.about) from error
 
     def _read(self, wanted: Transaction[T]) -> T:
         self._check_open()
@@ -202,7 +214,7 @@ class Database:
             results = [ticket.transaction.act(conn, self._notes) for ticket in batch]
             conn.execute("COMMIT")
         except BaseException as error:
-            self._undo(conn, batch)
+            self._undo(conn, [ticket.transaction for ticket in batch])
             if not isinstance(error, Exception):
                 raise
             return error
@@ -212,16 +224,21 @@ class Database:
 
     def _commit_alone(self, conn: sqlite3.Connection, ticket: Ticket) -> None:
         try:
-            self._begin(conn, ticket.deadline)
-            result = ticket.transaction.act(conn, self._notes)
-            conn.execute("COMMIT")
-        except BaseException as error:
-            self._undo(conn, [ticket])
-            if not isinstance(error, Exception):
-                raise
+            result = self._carry_out(conn, ticket.transaction, ticket.deadline)
+        except Exception as error:
             ticket.end(None, error)
         else:
             ticket.end(result)
+
+    def _carry_out(self, conn: sqlite3.Connection, wanted: Transaction[T], deadline: float) -> T:
+        try:
+            self._begin(conn, deadline)
+            result = wanted.act(conn, self._notes)
+            conn.execute("COMMIT")
+        except BaseException:
+            self._undo(conn, (wanted,))
+            raise
+        return result
 
     def _begin(self, conn: sqlite3.Connection, deadline: float) -> None:
         if not self.connections.exclusive:
@@ -232,11 +249,11 @@ class Database:
         if self.connections.exclusive:
             self._notes.check(conn)
 
-    def _undo(self, conn: sqlite3.Connection, batch: Sequence[Ticket]) -> None:
+    def _undo(self, conn: sqlite3.Connection, batch: Sequence[Transaction[Any]]) -> None:
         # Void first: once the lock is gone, others may use the same numbers for something else.
-        for ticket in batch:
-            if ticket.transaction.undone is not None:
-                ticket.transaction.undone()
+        for transaction in batch:
+            if transaction.undone is not None:
+                transaction.undone()
         self._notes.clear()
         rollback(conn)
 

@@ -82,6 +82,8 @@ def items(conn: Connection, tid: int, wanted: Iterable[Ref], held: Container[int
     """The items that `wanted` name; one that is held or not there is simply left out."""
     wanted = [ref for ref in wanted if ref.runs or ref.spine]
     found: Items = {}
+    if not wanted:
+        return found
     stretches = {span for ref in wanted for span in spans(ref.spine)}
     if stretches:
         # Spines are read anew even if they are held: they are few, and say what else is needed.

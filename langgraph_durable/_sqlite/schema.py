@@ -150,7 +150,12 @@ def _use_wal(conn: sqlite3.Connection, patience: float) -> None:
 
 def begin(conn: sqlite3.Connection, patience: float) -> None:
     """Take the write lock, waiting `patience` seconds for it."""
-    _patiently(lambda: conn.execute("BEGIN IMMEDIATE"), patience)
+    try:
+        conn.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError as error:
+        if not is_busy(error):
+            raise
+        _patiently(lambda: conn.execute("BEGIN IMMEDIATE"), patience)
 
 
 def rollback(conn: sqlite3.Connection) -> None:
