@@ -66,7 +66,7 @@ def test_a_server_that_cannot_prove_who_it_is_is_not_trusted(url: str, folder: P
     other = certify(folder, "other")
     with (
         RedisSaver(f"{url}?ssl_ca_certs={other}", retry=0) as saver,
-        pytest.raises(StorageUnreachable, match="(?i)certificate"),
+        pytest.raises(StorageUnreachable, match=r"(?i)certificate"),
     ):
         saver.get_tuple(at("t"))
 
