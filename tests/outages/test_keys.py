@@ -147,7 +147,7 @@ def test_no_dangerous_command_is_ever_used(server: Server) -> None:
         admin.execute_command("ACL", "LOG", "RESET")
         with (
             server.client(username="careful", password="secret") as careful,
-            pytest.raises(redis.NoPermissionError),
+            pytest.raises(redis.exceptions.NoPermissionError),
         ):
             careful.execute_command("KEYS", "*")
         assert "keys" in {entry["object"] for entry in admin.acl_log()}
