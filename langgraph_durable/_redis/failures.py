@@ -67,7 +67,10 @@ def _code(error: BaseException) -> str:
     for kind, code in _CODES.items():
         if isinstance(error, kind):
             return code
-    first = str(error).partition(" ")[0]
+    text = str(error)
+    if text.startswith("Error running script"):  # Redis 6.2 puts the error of a command last
+        text = text.rpartition(": -")[2]
+    first = text.partition(" ")[0]
     return first if first in _MEANING else "ERR"
 
 

@@ -48,18 +48,24 @@ class LoopCarrier:
             await self.client.execute_command(*command)
         index = [] if self.source.is_cluster else list(request.index)
         if request.call is not None and not self.settings.scripts:
+            self._check_waits(request)
             await self._send(index)
-            return [await self._transact(request.call)]
-        waited = request.writes and self.settings.replicas > 0
-        if waited and self.source.is_cluster:
-            raise theirs.DataError("wait_replicas needs a sync client of a cluster")
+            return await self._transact(request, request.call)
+        waited = self._check_waits(request)
         outcome = await self._ask(request, index, waited, spelled=False)
         if isinstance(outcome, theirs.NoScriptError):
             outcome = await self._ask(request, [], waited, spelled=True)
         if failures.is_denied_script(outcome) and request.call is not None:
             self.settings.scripts = False
-            return [await self._transact(request.call)]
+            return await self._transact(request, request.call)
         return outcome
+
+    def _check_waits(self, request: Request) -> bool:
+        """Whether replicas are to be waited for; raises where that cannot be done."""
+        waited = request.writes and self.settings.replicas > 0
+        if waited and self.source.is_cluster:
+            raise theirs.DataError("wait_replicas needs a sync client of a cluster")
+        return waited
 
     async def _ask(
         self, request: Request, index: list[Command], waited: bool, *, spelled: bool
@@ -84,7 +90,48 @@ class LoopCarrier:
         replies: list[Reply] = await pipe.execute(raise_on_error=False)
         return replies
 
-    async def _transact(self, call: Call) -> Reply:
+    async def _transact(self, request: Request, call: Call) -> Outcome:
+        waited = request.writes and self.settings.replicas > 0
+        if self.source.is_cluster:
+            return [await self._transact_in_cluster(call)]
+        pool = self.client.connection_pool
+        for _ in range(plain.TRIES):
+            connection = await pool.get_connection()
+            try:
+                done = await self._try(connection, call, waited=waited)
+            except BaseException:
+                await connection.disconnect()  # it may still watch, and owe answers
+                raise
+            finally:
+                await pool.release(connection)
+            if done is not None:
+                return self.settings.settle(done, waited=waited)
+        raise theirs.TryAgainError("TRYAGAIN others kept changing the thread")
+
+    async def _try(self, connection: Any, call: Call, *, waited: bool) -> list[Reply] | None:
+        """One transaction; None if others have changed the thread meanwhile."""
+
+        async def ask(commands: list[Command]) -> list[Reply]:
+            await connection.send_packed_command(connection.pack_commands(commands))
+            replies = [await _reply(connection) for _ in commands]
+            plain.check(replies)
+            return replies
+
+        await ask([("WATCH", *call.keys)])
+        twin = plain.twin(call)
+        try:
+            wanted = next(twin)
+            while True:
+                wanted = twin.send((await ask([wanted]))[0])
+        except StopIteration as end:
+            answer, commands = end.value
+        *_, done = await ask(plain.transaction(call, commands))
+        if done is None:
+            return None
+        plain.check(done)
+        return [answer, *(await ask([self.settings.wait]) if waited else ())]
+
+    async def _transact_in_cluster(self, call: Call) -> Reply:
         for _ in range(plain.TRIES):
             async with self.client.pipeline(transaction=True) as pipe:
                 await pipe.watch(*call.keys)
@@ -95,7 +142,7 @@ class LoopCarrier:
                 except StopIteration as end:
                     answer, commands = end.value
                 pipe.multi()
-                for command in commands or plain.nothing(call):
+                for command in plain.transaction(call, commands)[1:-1]:
                     pipe.execute_command(*command)
                 try:
                     await pipe.execute()
@@ -109,3 +156,10 @@ class LoopCarrier:
             warn(self.source.name, await self.client.execute_command("INFO"))
         except (theirs.RedisError, OSError):
             return
+
+
+async def _reply(connection: Any) -> Reply:
+    try:
+        return await connection.read_response()
+    except theirs.ResponseError as error:
+        return error

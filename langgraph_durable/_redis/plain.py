@@ -42,9 +42,16 @@ def twin(call: Call) -> Twin:
     return _TWINS[call.script](call.keys, _bytes(call.args))
 
 
-def nothing(call: Call) -> list[Command]:
-    """For a MULTI that only asks whether what was read belongs together."""
-    return [("EXISTS", call.keys.hash)]
+def transaction(call: Call, commands: Sequence[Command]) -> list[Command]:
+    """A MULTI of what a twin wants written; or one that only asks whether what it read stands."""
+    return [("MULTI",), *(commands or [("EXISTS", call.keys.hash)]), ("EXEC",)]
+
+
+def check(done: Sequence[Any]) -> None:
+    """Raise the first error of a transaction that was carried out."""
+    for reply in done:
+        if isinstance(reply, BaseException):
+            raise reply
 
 
 class _Thread:
@@ -95,7 +102,8 @@ class _Thread:
             self.epoch = fresh
             return None
         if token in past:
-            return self.answer(b"OK")
+            # Writes nothing new, so that WAIT on this connection waits for the first time's write.
+            return self.answer(b"OK")[0], [("HSET", self.keys.hash, "v", self.version)]
         if epoch and not self.has_seen(epoch, version, seen):
             return self.answer(b"STALE")
         return None

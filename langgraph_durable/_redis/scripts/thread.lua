@@ -57,7 +57,10 @@ local function refused()
     return nil
   end
   local at = string.find(tokens, ARGV[1], 1, true)
-  if at and at % TOKEN == 1 then return state('OK') end -- a retry: it was done the first time
+  if at and at % TOKEN == 1 then -- a retry: it was done the first time
+    call('HSET', H, 'v', version) -- so that WAIT on this connection waits for that write
+    return state('OK')
+  end
   if ARGV[2] ~= '' and not has_seen(ARGV[2], ARGV[3], ARGV[4]) then return state('STALE') end
   return nil
 end

@@ -1,0 +1,97 @@
+"""`wait_replicas`: what is acknowledged is on the replicas, with scripts and without them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+from servers import HOST, Server, running, wait_until
+
+from langgraph_durable import RedisSaver, StorageError
+from langgraph_durable.testing.model import at, checkpoint, numbered
+
+RIGHTS = {
+    "scripts": "~lgd:* -@all +@read +@write +@connection +eval +evalsha +wait",
+    "no scripts": "~lgd:* -@all +@read +@write +@connection +@transaction +wait",
+}
+Pair = tuple[Server, Server]
+
+
+@pytest.fixture(params=RIGHTS)
+def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
+    """A primary and its replica, with a user of few rights on both."""
+    with running("redis", repl_diskless_sync_delay=0) as primary:
+        at = f"{HOST} {primary.port}"
+        with running("redis", replicaof=at, repl_diskless_sync_delay=0) as replica:
+            for server in (primary, replica):
+                with server.client() as admin:
+                    words = RIGHTS[request.param].split()
+                    admin.execute_command("ACL", "SETUSER", "agent", "on", ">secret", *words)
+            with primary.client() as admin:
+                wait_until(
+                    lambda: admin.info("replication").get("slave0", {}).get("state") == "online",
+                    "a replica in step",
+                )
+            yield primary, replica
+
+
+def open_saver(server: Server, **options: Any) -> RedisSaver:
+    url = f"redis://agent:secret@{HOST}:{server.port}/0"
+    return RedisSaver(url, wait_replicas=1, replica_timeout=1.0, **options)
+
+
+def made(n: int) -> Any:
+    return checkpoint(numbered(n), {"n": n}, {"n": f"{n}"}), {"step": n}, {"n": f"{n}"}
+
+
+def test_what_was_acknowledged_is_on_the_replica_when_the_primary_dies(pair: Pair) -> None:
+    primary, replica = pair
+    with open_saver(primary) as saver:
+        for n in range(1, 21):
+            saver.put(at("t", numbered(n - 1) if n > 1 else None), *made(n))
+            saver.put_writes(at("t", numbered(n)), [("w", n)], f"task{n}")
+        primary.kill()
+    with RedisSaver(f"redis://agent:secret@{HOST}:{replica.port}/0") as saver:
+        found = saver.get_tuple(at("t"))
+        assert found is not None
+        assert found.checkpoint["channel_values"] == {"n": 20}
+        assert found.pending_writes == [("task20", "w", 20)]
+
+
+def test_a_write_that_no_replica_confirms_is_an_error(pair: Pair) -> None:
+    primary, replica = pair
+    with open_saver(primary) as saver:
+        saver.put(at("t"), *made(1))
+        replica.pause()
+        with pytest.raises(StorageError, match="0 of 1 replicas have confirmed"):
+            saver.put(at("t", numbered(1)), *made(2))
+        replica.resume()
+        saver.put(at("t", numbered(1)), *made(2))
+
+
+async def test_the_same_on_an_asyncio_client(pair: Pair) -> None:
+    primary, replica = pair
+    client = redis.asyncio.Redis(host=HOST, port=primary.port, username="agent", password="secret")
+    async with client, RedisSaver(client, wait_replicas=1) as saver:
+        await saver.aput(at("t"), *made(1))
+        replica.pause()
+        with pytest.raises(StorageError, match="0 of 1 replicas have confirmed"):
+            await saver.aput(at("t", numbered(1)), *made(2))
+        replica.resume()
+
+
+def test_a_repeated_write_waits_for_the_first_one(pair: Pair, monkeypatch: Any) -> None:
+    """A new connection has written nothing yet, so a bare WAIT on it would not wait at all."""
+    primary, replica = pair
+    with open_saver(primary) as saver:
+        saver.put(at("t"), *made(1))
+        monkeypatch.setattr("langgraph_durable._redis.writing.new_token", lambda: b"always")
+        saver.put(at("t", numbered(1)), *made(2))
+        replica.pause()
+        saver._backend._carrier.client.connection_pool.disconnect()
+        with pytest.raises(StorageError, match="0 of 1 replicas have confirmed"):
+            saver.put(at("t", numbered(1)), *made(2))
+        replica.resume()
