@@ -153,17 +153,24 @@ def test_an_interrupt_amid_writes_done_one_by_one_acknowledges_no_lost_write(
         target=lambda: acknowledged.append(put_value(saver, thread("precious"), "kept"))
     )
     begin, begun = database.begin, itertools.count(1)
+    queue, turn = saver._backend._queue, saver._backend._turn
+
+    def let_in() -> None:
+        soon(lambda: queue)
+        turn.release()
 
     def begin_and_interrupt(conn: sqlite3.Connection, patience: float) -> None:
         n = next(begun)
         if n == 1:
             writer.start()
-            soon(lambda: len(saver._backend._queue) == 2)
+            soon(lambda: len(queue) == 2)
         if n == at:
             raise KeyboardInterrupt
         begin(conn, patience)
 
     monkeypatch.setattr(database, "begin", begin_and_interrupt)
+    turn.acquire()  # a write that finds nobody else would not stand in the queue
+    threading.Thread(target=let_in).start()
     with pytest.raises(KeyboardInterrupt):
         saver.copy_thread("source", "target")  # cannot be: that is why they go one by one
     writer.join()
