@@ -19,7 +19,7 @@ from collections.abc import (
     Sequence,
 )
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -40,6 +40,9 @@ from langgraph_durable._core.records import Cursor, GivenId, Selection
 from langgraph_durable._core.serde import ExactSerializer
 from langgraph_durable._core.storage import Storage
 from langgraph_durable.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from langgraph_durable.timeline import Timeline
 
 T = TypeVar("T")
 
@@ -213,6 +216,12 @@ class DurableSaver(BaseCheckpointSaver[str]):
             return {}
         found = await self._engine.delta_history(self.serde, place, channels)
         return cast("Mapping[str, DeltaChannelHistory]", found)
+
+    def timeline(self, thread_id: str) -> Timeline:
+        """A thread as a list of steps to look at; `Timeline(graph, thread_id)` can also act."""
+        from langgraph_durable.timeline import Timeline
+
+        return Timeline(self, thread_id)
 
     # ---- writing -----------------------------------------------------------------------------
 

@@ -39,7 +39,10 @@ class Change:
         sign = {"added": "+", "removed": "-", "changed": "~"}[self.kind]
         values = [
             short(value)
-            for value, there in ((self.old, self.kind != "added"), (self.new, self.kind != "removed"))
+            for value, there in (
+                (self.old, self.kind != "added"),
+                (self.new, self.kind != "removed"),
+            )
             if there
         ]
         return f"{sign} {self.where}: {' -> '.join(values)}"

@@ -51,7 +51,11 @@ class _Writer:
         fields = fields_of(value)
         if fields is None:
             self.kept.append(value)
-            return {KEPT: len(self.kept) - 1, TYPE: type(value).__name__, "shown": repr(value)[:200]}
+            return {
+                KEPT: len(self.kept) - 1,
+                TYPE: type(value).__name__,
+                "shown": repr(value)[:200],
+            }
         name = f"{type(value).__module__}.{type(value).__qualname__}"
         self.models[name] = type(value)
         return {TYPE: name, FIELDS: {key: self.plain(one) for key, one in fields.items()}}
@@ -116,7 +120,9 @@ class Draft:
             raise ConfigurationError("line 1: a state is an object, one key for each channel")
         gone = sorted(set(self._before) - set(plain))
         if gone:
-            raise ConfigurationError(f"the channel {gone[0]!r} is missing: channels cannot be removed")
+            raise ConfigurationError(
+                f"the channel {gone[0]!r} is missing: channels cannot be removed"
+            )
         changed = [name for name in plain if self._is_new(name, plain[name])]
         return {name: self._value(name, plain[name]) for name in changed}
 

@@ -190,7 +190,8 @@ def diff(diff: Diff) -> str:
 def step(step: Step, open: bool = False) -> str:
     """What is inside a step: what changed, the state, what was asked, and facts."""
     asked = "".join(
-        f'<div class="asked">{value(getattr(one, "value", one), 1)}</div>' for one in step.interrupts
+        f'<div class="asked">{value(getattr(one, "value", one), 1)}</div>'
+        for one in step.interrupts
     )
     failed = step.error
     parts = [
@@ -200,9 +201,7 @@ def step(step: Step, open: bool = False) -> str:
         ("State", value(step.values)),
         ("Facts", _facts(step)),
     ]
-    return "".join(
-        f'<section><h4>{name}</h4>{body}</section>' for name, body in parts if body
-    )
+    return "".join(f"<section><h4>{name}</h4>{body}</section>" for name, body in parts if body)
 
 
 def _facts(step: Step) -> str:
@@ -217,7 +216,9 @@ def _facts(step: Step) -> str:
 
 
 def _line(step: Step, lane: int, body: str, is_latest: bool, is_fork: bool = False) -> str:
-    badges = "".join(f'<span class="badge {_kind(mark)}">{escape(mark)}</span>' for mark in text.marks(step))
+    badges = "".join(
+        f'<span class="badge {_kind(mark)}">{escape(mark)}</span>' for mark in text.marks(step)
+    )
     when = step.created_at.strftime("%Y-%m-%d %H:%M:%S") if step.created_at else ""
     index = "" if step.index is None else str(step.index)
     name = step.node if not step.ns else f"{step.ns.partition(':')[0]} › {step.node}"
@@ -254,7 +255,11 @@ def timeline(timeline: Timeline) -> str:
     out = [f'<p>{name} <span class="note">{count}</span></p>']
     for one, row in rows:
         body = step(one) if one.id in opened else ""
-        inner = "".join(_line(child, 1, step(child), False) for child in one.children) if complete else ""
+        inner = (
+            "".join(_line(child, 1, step(child), False) for child in one.children)
+            if complete
+            else ""
+        )
         if inner:
             body += f"<section><h4>Sub-graph</h4>{inner}</section>"
         out.append(_line(one, row.lane, body, one.id == head, row.fork_of is not None))

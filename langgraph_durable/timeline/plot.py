@@ -86,7 +86,9 @@ class Plot:
             f"<title>step {number}: {amount(total)}</title></rect>"
             for at, (number, total) in enumerate(totals)
         )
-        note = f'<text class="note" x="{WIDTH - 4}" y="16" text-anchor="end">to {amount(most)}</text>'
+        note = (
+            f'<text class="note" x="{WIDTH - 4}" y="16" text-anchor="end">to {amount(most)}</text>'
+        )
         return 124, f'<text class="title" x="4" y="16">Bytes per step</text>{note}{bars}'
 
     def _repr_html_(self) -> str:

@@ -46,7 +46,9 @@ def tree(timeline: Timeline) -> str:
     out = [f"Timeline of {timeline.thread_id!r}: {how_many}"]
     latest = timeline.latest
     for step, row in rows:
-        out.append(line(step, row.lane, row.fork_of is not None, step.id == getattr(latest, "id", 0)))
+        out.append(
+            line(step, row.lane, row.fork_of is not None, step.id == getattr(latest, "id", 0))
+        )
         if complete:
             for child in step.children:
                 out.append(line(child, row.lane + 2, False, False))

@@ -22,7 +22,9 @@ def watch(timeline: Timeline, every: float, timeout: float | None, show: bool) -
     return _follow(timeline, every, timeout, _display(timeline) if show else None)
 
 
-def _follow(timeline: Timeline, every: float, timeout: float | None, display: Any) -> Iterator[Step]:
+def _follow(
+    timeline: Timeline, every: float, timeout: float | None, display: Any
+) -> Iterator[Step]:
     timeline.refresh()
     newest = max((step.id for step in timeline.recent(1)), default="")
     quiet_since = time.monotonic()
