@@ -20,10 +20,11 @@ from typing import Any, NamedTuple
 from langgraph.checkpoint.base import WRITES_IDX_MAP
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from langgraph_durable._core import lineage
+from langgraph_durable._core import lineage, outlines
 from langgraph_durable._core.codec import Decoder, Encoder
 from langgraph_durable._core.header import Header, Version, split_checkpoint
 from langgraph_durable._core.memory import Entry, Learned, Memory, Part, Pledge, Record
+from langgraph_durable._core.outlines import Outline
 from langgraph_durable._core.records import (
     CheckpointDraft,
     CheckpointRow,
@@ -200,6 +201,21 @@ class Engine:
                 self._log("restored", found.place, found.metadata, len(loaded.row.body), began)
             restored.append(found)
         return restored, page.cursor
+
+    async def outline(
+        self, selection: Selection, after: Cursor | None, size: int
+    ) -> tuple[list[Outline], Cursor | None]:
+        """One page of checkpoints without their values, and where the next page begins."""
+        page = await self.storage.page(selection, after, size, lambda *_: True, items=False)
+        found = []
+        for loaded in page.rows:
+            try:
+                found.append(outlines.outline(loaded, self._plain))
+            except CorruptionError as error:
+                if selection.thread_id is not None:
+                    raise
+                logger.error("left out of the list: %s", error)
+        return found, page.cursor
 
     async def delta_history(
         self, serde: SerializerProtocol, place: Place, channels: Sequence[str]

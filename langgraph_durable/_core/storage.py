@@ -46,8 +46,13 @@ class Storage(Protocol):
         after: Cursor | None,
         size: int,
         accept: Callable[[str, CheckpointRow], bool],
+        *,
+        items: bool = True,
     ) -> Page:
-        """Up to `size` accepted checkpoints, newest id first, below `after`."""
+        """Up to `size` accepted checkpoints, newest id first, below `after`.
+
+        With their writes, and with their items unless `items` is False.
+        """
 
     async def chain(
         self, thread_id: str, ns: str, id: str | None, channels: Sequence[str]

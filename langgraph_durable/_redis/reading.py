@@ -185,32 +185,32 @@ def _key(thread_id: str, place: bytes) -> Key:
     return Key(keys.id_bytes(id), keys.encoded(thread_id), keys.encoded(ns), place, thread_id)
 
 
-async def page(
-    context: Context, selection: Selection, after: Cursor | None, size: int, accept: Accept
-) -> Page:
+class Wish(NamedTuple):
+    """A page as it is asked for."""
+
+    selection: Selection
+    after: Cursor | None
+    size: int
+    accept: Accept
+    items: bool
+
+
+async def page(context: Context, wish: Wish) -> Page:
     """Up to `size` checkpoints, read thread by thread."""
-    if selection.thread_id is None:
-        return await _page_of_all(context, selection, after, size, accept)
-    thread_id = selection.thread_id
+    thread_id = wish.selection.thread_id
+    if thread_id is None:
+        return await _page_of_all(context, wish)
 
     async def read(mark: Mark) -> Page:
-        return await _page_of_one(context, mark, thread_id, selection, after, size, accept)
+        return await _page_of_one(context, mark, thread_id, wish)
 
     return await steadily(context, thread_id, read) or Page((), None)
 
 
-async def _page_of_one(
-    context: Context,
-    mark: Mark,
-    thread_id: str,
-    selection: Selection,
-    after: Cursor | None,
-    size: int,
-    accept: Accept,
-) -> Page:
+async def _page_of_one(context: Context, mark: Mark, thread_id: str, wish: Wish) -> Page:
     at = context.keys.thread(thread_id)
     picked: list[CheckpointRow] = []
-    last = after
+    selection, last, size, accept, items = wish
     while True:
         places = (await ask(thread_id, [_window(at, thread_id, selection, last, WINDOW)]))[0]
         matching = [key for key in (_key(thread_id, p) for p in places) if _fits(key, selection)]
@@ -223,10 +223,10 @@ async def _page_of_one(
                 if accept(thread_id, row):
                     picked.append(row)
                 if len(picked) == size:
-                    loaded = await _complete(thread_id, at, mark, picked)
+                    loaded = await _complete(thread_id, at, mark, picked, items)
                     return Page(loaded, key.cursor)
         if len(places) < WINDOW:
-            return Page(await _complete(thread_id, at, mark, picked), None)
+            return Page(await _complete(thread_id, at, mark, picked, items), None)
         last = _key(thread_id, places[-1]).cursor
 
 
@@ -268,9 +268,9 @@ def _below(thread_id: str, after: Cursor) -> bytes:
 
 
 async def _complete(
-    thread_id: str, at: ThreadKeys, mark: Mark, picked: Sequence[CheckpointRow]
+    thread_id: str, at: ThreadKeys, mark: Mark, picked: Sequence[CheckpointRow], items: bool
 ) -> tuple[Loaded, ...]:
-    """The rows with their writes; what several of them share is read once."""
+    """The rows with their writes, maybe items; what several of them share is read once."""
     if not picked:
         return ()
     places = [keys.place(row.ns, row.id) for row in picked]
@@ -282,9 +282,9 @@ async def _complete(
     writes = await _writes_of(thread_id, at, places)
     pairs = list(zip(picked, writes, strict=True))
     refs = [ref for row, own in pairs for ref in rows.all_refs(thread_id, row, own)]
-    items = await fetch(thread_id, at, refs)
+    found = await fetch(thread_id, at, refs) if items else {}
     return tuple(
-        Loaded(thread_id, mark.stamp, row, own, items, row.parent is not None and not stored)
+        Loaded(thread_id, mark.stamp, row, own, found, row.parent is not None and not stored)
         for (row, own), stored in zip(pairs, there, strict=True)
     )
 
@@ -325,10 +325,9 @@ async def threads(context: Context) -> list[str]:
         start += most
 
 
-async def _page_of_all(
-    context: Context, selection: Selection, after: Cursor | None, size: int, accept: Accept
-) -> Page:
+async def _page_of_all(context: Context, wish: Wish) -> Page:
     """A merge of all threads; a page may be shorter than asked for, and the next one goes on."""
+    selection, after, size, accept, items = wish
     named = await threads(context)
     newest = {k.thread_id: k for k in await _next_of(context, named, selection, after, 1)}
     await _tidy(context, [thread_id for thread_id in named if thread_id not in newest], after)
@@ -354,7 +353,7 @@ async def _page_of_all(
     for key, row in picked:
         by_thread.setdefault(key.thread_id, []).append(row)
     parts = await together(
-        [_part(context, thread_id, some) for thread_id, some in by_thread.items()]
+        [_part(context, thread_id, some, items) for thread_id, some in by_thread.items()]
     )
     found = {
         (loaded.thread_id, loaded.row.ns, loaded.row.id): loaded
@@ -390,13 +389,13 @@ async def _rows_of(context: Context, key: Key) -> CheckpointRow | None:
 
 
 async def _part(
-    context: Context, thread_id: str, picked: Sequence[CheckpointRow]
+    context: Context, thread_id: str, picked: Sequence[CheckpointRow], items: bool
 ) -> tuple[Loaded, ...]:
     """Rows of one thread of many; one thread's trouble is not another's."""
     at = context.keys.thread(thread_id)
 
     async def read(mark: Mark) -> tuple[Loaded, ...]:
-        return await _complete(thread_id, at, mark, picked)
+        return await _complete(thread_id, at, mark, picked, items)
 
     try:
         return await steadily(context, thread_id, read) or ()

@@ -32,9 +32,16 @@ class RedisStorage:
         return await reading.load(self.context, thread_id, ns, id, held)
 
     async def page(
-        self, selection: Selection, after: Cursor | None, size: int, accept: Accept
+        self,
+        selection: Selection,
+        after: Cursor | None,
+        size: int,
+        accept: Accept,
+        *,
+        items: bool = True,
     ) -> Page:
-        return await reading.page(self.context, selection, after, size, accept)
+        wish = reading.Wish(selection, after, size, accept, items)
+        return await reading.page(self.context, wish)
 
     async def chain(
         self, thread_id: str, ns: str, id: str | None, channels: Sequence[str]

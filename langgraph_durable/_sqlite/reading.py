@@ -127,7 +127,13 @@ def _refs(thread_id: str, row: CheckpointRow, writes: Sequence[WriteRow]) -> Ite
 
 
 def page(
-    conn: Connection, selection: Selection, after: Cursor | None, size: int, accept: Accept
+    conn: Connection,
+    selection: Selection,
+    after: Cursor | None,
+    size: int,
+    accept: Accept,
+    *,
+    items: bool,
 ) -> Page:
     """Up to `size` checkpoints: their keys in order first, then each row until enough fit."""
     tid = None
@@ -150,7 +156,8 @@ def page(
             picked.append((thread_id, found))
     else:
         last = last if len(keys) == window else None
-    return Page(tuple(_with_items(conn, picked, several=selection.thread_id is None)), last)
+    several = selection.thread_id is None
+    return Page(tuple(_completed(conn, picked, several=several, items=items)), last)
 
 
 def _keys(
@@ -180,10 +187,10 @@ def _keys(
     ).fetchall()
 
 
-def _with_items(
-    conn: Connection, picked: Sequence[tuple[str, _Found]], *, several: bool
+def _completed(
+    conn: Connection, picked: Sequence[tuple[str, _Found]], *, several: bool, items: bool
 ) -> Iterator[Loaded]:
-    """The rows with their writes; what several rows of a thread share is read once.
+    """The rows with their writes and items; what several rows of a thread share is read once.
 
     Where threads are listed together, one that is damaged is left out: it is not the others' fault.
     """
@@ -192,7 +199,7 @@ def _with_items(
     for thread_id, found in picked:
         try:
             own = _writes_of(conn, thread_id, found)
-            refs = list(_refs(thread_id, found.row, own))
+            refs = list(_refs(thread_id, found.row, own)) if items else []
         except CorruptionError as error:
             if not several:
                 raise

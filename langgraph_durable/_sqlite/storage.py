@@ -105,9 +105,17 @@ class SqliteStorage:
         return await _read(reading.load, thread_id, thread_id, ns, id, held)
 
     async def page(
-        self, selection: Selection, after: Cursor | None, size: int, accept: Accept
+        self,
+        selection: Selection,
+        after: Cursor | None,
+        size: int,
+        accept: Accept,
+        *,
+        items: bool = True,
     ) -> Page:
-        return await _read(reading.page, selection.thread_id, selection, after, size, accept)
+        return await _read(
+            reading.page, selection.thread_id, selection, after, size, accept, items=items
+        )
 
     async def chain(
         self, thread_id: str, ns: str, id: str | None, channels: Sequence[str]
