@@ -46,7 +46,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """`RedisSaver` and `Timeline` are imported when they are asked for: not everybody needs them."""
+    """`RedisSaver` and `Timeline` are imported when asked for: not everybody needs them."""
     if name == "RedisSaver":
         from langgraph_durable.urls import redis_saver
 

@@ -36,6 +36,7 @@ from langgraph_durable import addresses
 from langgraph_durable._core.engine import Engine, Restored, Task
 from langgraph_durable._core.memory import Memory
 from langgraph_durable._core.metadata import checkpoint_metadata
+from langgraph_durable._core.outlines import Outline
 from langgraph_durable._core.records import Cursor, GivenId, Selection
 from langgraph_durable._core.serde import ExactSerializer
 from langgraph_durable._core.storage import Storage
@@ -222,6 +223,19 @@ class DurableSaver(BaseCheckpointSaver[str]):
         from langgraph_durable.timeline import Timeline
 
         return Timeline(self, thread_id)
+
+    def _outlines(
+        self, config: RunnableConfig, *, before: RunnableConfig | None, limit: int | None
+    ) -> Iterator[Outline]:
+        """`list` without values, for those who only look at what there is."""
+        selection, cursor, left = addresses.selection(config, before), None, limit
+        while left is None or left > 0:
+            size = PAGE if left is None else min(PAGE, left)
+            found, cursor = self._backend.finish(self._engine.outline(selection, cursor, size))
+            yield from found
+            left = None if left is None else left - len(found)
+            if cursor is None:
+                return
 
     # ---- writing -----------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 """The difference between two states: by channel and path, as text lines, and as a conversation.
 
 `diff(old, new)` gives a list of `Change`s; `apply(old, changes)` gives `new` again. Containers that
-are plain dicts and lists are looked into; everything else (messages too) is a value that is the same
-or is not. What counts as the same is equality *and* type: `1`, `1.0` and `True` differ.
+are plain dicts and lists are looked into; everything else (messages too) is a value that is the
+same or is not. What counts as the same is equality *and* type: `1`, `1.0` and `True` differ.
 """
 
 from __future__ import annotations

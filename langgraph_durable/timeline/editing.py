@@ -1,9 +1,9 @@
 """A state as JSON text that a person can change, and back, with types kept.
 
 What JSON has words for (text, numbers, lists, dicts with text keys, None) is written as itself.
-Anything else is `{"$type": "...", "fields": {...}}` if it is a message, pydantic model or dataclass,
-whose fields can be edited; or `{"$kept": n}`, a note that stands for the value that was there. Saving
-reads the text against the values it was made from, so no class is looked up by name.
+Anything else is `{"$type": "...", "fields": {...}}` if it is a message, pydantic model or
+dataclass, whose fields can be edited; or `{"$kept": n}`, which stands for the value that was there.
+Saving reads the text against the values it was made from, so no class is looked up by name.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from langgraph_durable.timeline.step import Step
 
 TYPE, KEPT, FIELDS = "$type", "$kept", "fields"
+MARKS = {TYPE, KEPT}
 _WORDS = (str, int, float, bool, type(None))
 
 
@@ -45,9 +46,12 @@ class _Writer:
             return value
         if type(value) is list:
             return [self.plain(one) for one in value]
-        if type(value) is dict and all(type(key) is str for key in value):
-            if TYPE not in value and KEPT not in value:
-                return {key: self.plain(one) for key, one in value.items()}
+        if (
+            type(value) is dict
+            and all(type(key) is str for key in value)
+            and not value.keys() & MARKS
+        ):
+            return {key: self.plain(one) for key, one in value.items()}
         fields = fields_of(value)
         if fields is None:
             self.kept.append(value)

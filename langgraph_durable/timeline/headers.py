@@ -1,13 +1,13 @@
 """The steps of a thread without their values, newest first, from any saver.
 
 A `Header` is what can be shown of a checkpoint before anybody asks for its values. `Source` reads
-headers by pages. On our own savers a page costs no values at all (`Engine.outline`, where the saver
-has it); of other savers a page of `list` is read and its values are dropped at once.
+headers by pages. On our own savers a page costs no values at all; of other savers a page of `list`
+is read and its values are dropped at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -90,6 +90,23 @@ def header_of(found: CheckpointTuple) -> Header:
     )
 
 
+def header_of_outline(found: Any) -> Header:
+    """The header of one of our own outlines."""
+    updated = found.rest.get("updated_channels")
+    return Header(
+        found.thread_id,
+        found.ns,
+        found.id,
+        found.parent,
+        moment(found.ts),
+        found.metadata,
+        found.header.versions,
+        found.header.seen,
+        None if updated is None else tuple(updated),
+        tuple((write.task_id, write.channel) for write in found.writes),
+    )
+
+
 class Source:
     """Headers of one thread, from any saver."""
 
@@ -106,6 +123,10 @@ class Source:
         """The steps of all sub-graphs, newest first; those older than `oldest` may be missing."""
         return [header for header in self._read(None, None, None) if header.ns]
 
+    def one(self, id: str, ns: str = "") -> Header | None:
+        """A single step."""
+        return next(self._read(ns, None, 1, id), None)
+
     def latest(self) -> Header | None:
         """What the thread would go on from."""
         found = self.whole(None)
@@ -115,10 +136,17 @@ class Source:
         """A checkpoint with its values."""
         return self.saver.get_tuple(config_of(self.thread_id, ns, id))  # type: ignore[arg-type]
 
-    def _read(self, ns: str | None, before: str | None, limit: int | None) -> Iterator[Header]:
-        start = None if before is None else config_of(self.thread_id, ns, before)
-        outline = getattr(self.saver, "outline", None)
-        read = self.saver.list if outline is None else outline
-        for found in read(config_of(self.thread_id, ns), before=start, limit=limit):
+    def _read(
+        self, ns: str | None, before: str | None, limit: int | None, id: str | None = None
+    ) -> Iterator[Header]:
+        config: Any = config_of(self.thread_id, ns, id)
+        start: Any = None if before is None else config_of(self.thread_id, ns, before)
+        outlines = getattr(self.saver, "_outlines", None)
+        found: Iterable[Header]
+        if outlines is not None:
+            found = map(header_of_outline, outlines(config, before=start, limit=limit))
+        else:
+            found = map(header_of, self.saver.list(config, before=start, limit=limit))
+        for header in found:
             self.reads += 1
-            yield header_of(found)
+            yield header

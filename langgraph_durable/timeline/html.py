@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from langgraph_durable.timeline.timeline import Timeline
 
 FOLD = 300
-"""Characters of a text, and
-elements of a container times ten, that are shown before they are folded."""
+"""Characters of a text that are shown before it is folded."""
+FEW = 6
+"""Rows of a table inside another that are shown before it is folded."""
 MOST_TEXT = 20_000
 MOST_ITEMS = 200
 OPENED = 50
@@ -116,7 +117,7 @@ def _table(rows: list[tuple[str, Any]], label: str, depth: int) -> str:
     if more > 0:
         body += f'<tr><th></th><td class="note">… {more:,} more</td></tr>'
     table = f"<table>{body}</table>"
-    if depth == 0 or len(rows) <= FOLD // 50:
+    if depth == 0 or len(rows) <= FEW:
         return table
     return f'<details><summary class="note">{escape(label)}</summary>{table}</details>'
 

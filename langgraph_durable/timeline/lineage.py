@@ -1,4 +1,4 @@
-"""Who descends from whom: plain functions of headers, for tests, tools and the tree that is shown."""
+"""Who descends from whom: plain functions of headers, for tests, tools and the tree shown."""
 
 from __future__ import annotations
 

@@ -35,6 +35,11 @@ def tags_of(metadata: Mapping[str, Any]) -> tuple[str, ...]:
     return (found,) if isinstance(found, str) else tuple(map(str, found))
 
 
+def may_have_sent(header: Header) -> bool:
+    """Whether `Send`s may have been open at a step; sure only where LangGraph noted it."""
+    return SENDS in (header.versions if header.updated is None else header.updated)
+
+
 class Step:
     """A checkpoint of a thread: what the state was, what made it, and what can be done from it.
 
@@ -44,7 +49,7 @@ class Step:
     def __init__(self, timeline: Timeline, header: Header, index: int | None = None) -> None:
         self._timeline, self._header = timeline, header
         self.index = index
-        """Its place in the timeline, counted from the end (negative) if the beginning is not read."""
+        """Its place in the timeline; negative, from the end, if the beginning is not read."""
 
     # ---- without values ----------------------------------------------------------------------
 
@@ -125,7 +130,7 @@ class Step:
         parent = self.parent
         before = parent._header if parent else None
         names = lineage.ran(self._header, before)
-        if parent and before and self.source == CONTINUES and SENDS in (before.updated or ()):
+        if parent and before and self.source == CONTINUES and may_have_sent(before):
             sends = parent._stored.checkpoint["channel_values"].get(SENDS) or ()
             names += [send.node for send in sends if send.node not in names]
         return tuple(dict.fromkeys(names))

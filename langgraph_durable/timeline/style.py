@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """The style of everything that is shown as HTML; colours follow the reader's theme.
 
 Notebooks say their theme in attributes of the page, browsers in a media query: both are heeded.

@@ -62,8 +62,8 @@ def line(step: Step, lane: int, is_fork: bool, is_latest: bool) -> str:
     name = step.node if not step.ns else f"{step.ns.partition(':')[0]} › {step.node}"
     when = step.created_at.strftime("%Y-%m-%d %H:%M:%S") if step.created_at else ""
     notes = " ".join(marks(step))
-    parts = (f"{index:>6} {stem}{'●' if is_latest else '○'} {name:<24}", when)
-    parts += (f"{seconds(step.took):>7}", notes)
+    first = f"{index:>6} {stem}{'●' if is_latest else '○'} {name}"
+    parts = f"{first:<36}", when, f"{seconds(step.took):>7}", notes
     return "  ".join(parts).rstrip()
 
 
@@ -93,11 +93,11 @@ def said(message: Any) -> str:
 def change(change: Change) -> Iterator[str]:
     """A change: messages as they were said, text by lines, anything else as old and new."""
     old, new = change.old, change.new
-    if change.kind == "changed" and isinstance(old, str) and isinstance(new, str):
-        if "\n" in old or "\n" in new:
-            yield f"~ {change.where}:"
-            yield from (f"    {one}" for one in lines(old, new))
-            return
+    texts = change.kind == "changed" and isinstance(old, str) and isinstance(new, str)
+    if texts and ("\n" in old or "\n" in new):
+        yield f"~ {change.where}:"
+        yield from (f"    {one}" for one in lines(old, new))
+        return
     if is_message(old) or is_message(new):
         yield from (f"- {change.where}  {said(old)}" for _ in [0] if is_message(old))
         yield from (f"+ {change.where}  {said(new)}" for _ in [0] if is_message(new))

@@ -72,6 +72,7 @@ class Timeline:
         self._headers: list[Header] = []  # newest first
         self._known: dict[str, Header] = {}
         self._complete = False
+        self._latest: list[Header | None] = []
         self._children: dict[tuple[str, str], list[Header]] | None = None
         self._steps: dict[tuple[str, str], Step] = {}
 
@@ -121,7 +122,9 @@ class Timeline:
             family = (one for found in self._all_children().values() for one in found)
             found = next((one for one in family if one.id == header.parent), None)
             return None if found is None else self._step(found)
-        self._read(lambda: header.parent in self._known)
+        if header.parent not in self._known and not self._complete:
+            one = self._source.one(header.parent)  # not worth a page of all that lie between
+            self._known.update({} if one is None else {one.id: one})
         parent = self._known.get(header.parent)
         return None if parent is None else self._step(parent)
 
@@ -161,7 +164,8 @@ class Timeline:
         at = config["configurable"]
         self.refresh()
         there = self if at["thread_id"] == self.thread_id else Timeline(self.graph, at["thread_id"])
-        return there[at["checkpoint_id"]]
+        made: Step = there[at["checkpoint_id"]]
+        return made
 
     # ---- finding steps -----------------------------------------------------------------------
 
@@ -204,7 +208,7 @@ class Timeline:
     def _by_id(self, start: str) -> Step:
         """Ids that are spelled out need no search; a beginning must fit one step only."""
         if len(start) >= 36:
-            self._read(lambda: start in self._known or self._known_below(start))
+            self._read(lambda: self._known_below(start))
         else:
             self._read()
         fitting = [place for place, one in enumerate(self._headers) if one.id.startswith(start)]
@@ -220,12 +224,14 @@ class Timeline:
         return self._at(fitting[0])
 
     def _known_below(self, id: str) -> bool:
-        return bool(self._headers) and self._headers[-1].id < id
+        return bool(self._headers) and self._headers[-1].id <= id
 
     @property
     def latest(self) -> Step | None:
         """The step that the thread goes on from: usually `tl[-1]`, whatever clocks say."""
-        header = self._source.latest()
+        if not self._latest:
+            self._latest.append(self._source.latest())
+        header = self._latest[0]
         return None if header is None else self._step(header)
 
     def at(self, when: str | datetime) -> Step:
@@ -253,7 +259,7 @@ class Timeline:
     def where(
         self, *, node: str | None = None, source: str | None = None, tag: str | None = None
     ) -> list[Step]:
-        """The steps that a node made, of a source ("input", "loop", "update", "fork"), with a tag."""
+        """The steps of a node, of a source ("input", "loop", "update", "fork"), with a tag."""
         return self._those(
             lambda step: (
                 (source is None or step.source == source)

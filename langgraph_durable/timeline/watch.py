@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -52,11 +53,11 @@ def _since(timeline: Timeline, newest: str) -> list[Step]:
 def _display(timeline: Timeline) -> Any:
     """Updates the cell in a notebook, prints a line elsewhere."""
     try:
-        from IPython import get_ipython
-        from IPython.display import display
+        ipython: Any = importlib.import_module("IPython")
+        display: Any = importlib.import_module("IPython.display").display
     except ImportError:
         return lambda step: print(text.line(step, 0, False, True))
-    shell = get_ipython()
+    shell = ipython.get_ipython()
     if shell is None or "IPKernelApp" not in shell.config:
         return lambda step: print(text.line(step, 0, False, True))
     cell = display(timeline, display_id=True)
