@@ -1,7 +1,7 @@
 """How long a timeline takes to open on a long thread, and how much it reads.
 
 Makes a thread of 1,000 messages and 10,000 steps, then compares opening its timeline (text and
-HTML) with one `get_tuple` by a saver that has just been made. `--steps` and `--messages` for others.
+HTML) with one `get_tuple` by a saver that has just been made.
 
     python benchmarks/timeline.py [--steps 10000] [--messages 1000]
 """

@@ -126,12 +126,17 @@ def message(message: Any) -> str:
     """A message as part of a conversation."""
     content = message.content
     calls = "".join(
-        f'<div class="call">{escape(str(call.get("name")))}({escape(short(call.get("args"), 300))})</div>'
+        f'<div class="call">{escape(called(call))}</div>'
         for call in getattr(message, "tool_calls", None) or ()
     )
     shown = _text(content) if isinstance(content, str) else value(content, 1)
     kind = escape(str(message.type))
     return f'<div class="said"><b class="who">{kind}</b><div>{shown}{calls}</div></div>'
+
+
+def called(call: Mapping[str, Any]) -> str:
+    """A call of a tool."""
+    return f"{call.get('name')}({short(call.get('args'), 300)})"
 
 
 SHOWN_MESSAGES = 6
@@ -268,14 +273,15 @@ def timeline(timeline: Timeline) -> str:
 
 
 def _affordable(rows: list[Any]) -> set[str]:
-    """Of a long thread, the last steps only: a state may be large, and a page shows all it holds."""
-    return {one.id for one, _ in rows[-3:]}
+    """Of a long thread, the last steps only: a page holds all that can be opened in it."""
+    return {one.id for one, _ in rows[-2:]}
 
 
 def comparison(found: Comparison) -> str:
     """Two runs in two columns, and what differs where they part."""
+    alike = len(found.pairs) if found.parts_at is None else found.parts_at
     rows = "".join(
-        f'<tr class="{"apart" if found.parts_at is not None and at >= found.parts_at else "alike"}">'
+        f'<tr class="{"alike" if at < alike else "apart"}">'
         + "".join(f"<td>{escape(one.label) if one else ''}</td>" for one in pair)
         + "</tr>"
         for at, pair in enumerate(found.pairs)

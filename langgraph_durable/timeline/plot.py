@@ -102,12 +102,12 @@ def _bars(title: str, bars: Mapping[str, tuple[float, str]]) -> tuple[int, str]:
     most = max((value for value, _ in bars.values()), default=0) or 1
     out = [f'<text class="title" x="4" y="16">{escape(title)}</text>']
     for at, (name, (value, label)) in enumerate(bars.items()):
-        y = 26 + at * 22
+        y, wide = 26 + at * 22, 360 * value / most
         long = name if len(name) <= 24 else f"{name[:23]}…"
         out.append(
             f'<text x="4" y="{y + 13}">{escape(long)}</text>'
-            f'<rect class="bar" x="180" y="{y}" width="{360 * value / most:.1f}" height="16" rx="3">'
+            f'<rect class="bar" x="180" y="{y}" width="{wide:.1f}" height="16" rx="3">'
             f"<title>{escape(name)}: {escape(label)}</title></rect>"
-            f'<text class="note" x="{186 + 360 * value / most:.1f}" y="{y + 13}">{escape(label)}</text>'
+            f'<text class="note" x="{186 + wide:.1f}" y="{y + 13}">{escape(label)}</text>'
         )
     return 26 + 22 * len(bars), "".join(out)
