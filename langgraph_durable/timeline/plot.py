@@ -79,7 +79,7 @@ class Plot:
     def _growth(self) -> tuple[int, str]:
         totals = [(number, sum(sizes.values())) for number, sizes in self.sizes]
         most = max((total for _, total in totals), default=0) or 1
-        wide = (WIDTH - 8) / max(len(totals), 1)
+        wide = min((WIDTH - 8) / max(len(totals), 1), 40)
         bars = "".join(
             f'<rect class="bar" x="{4 + at * wide:.1f}" y="{120 - 90 * total / most:.1f}" '
             f'width="{max(wide - 1, 1):.1f}" height="{90 * total / most:.1f}">'

@@ -41,6 +41,6 @@ STYLE = (
     ".lgd .said{display:flex;gap:10px;padding:2px 0}.lgd .who{width:56px;flex:none;color:var(--main)}"
     ".lgd .call{font:12px ui-monospace,monospace;color:var(--dim)}"
     ".lgd .pairs .apart td{background:var(--warnbg);color:var(--warn)}"
-    ".lgd-plot{max-width:100%;font:12px system-ui,sans-serif}.lgd-plot text{fill:var(--fg)}"
+    ".lgd-plot{display:block;margin-top:22px;max-width:100%;height:auto;font:12px system-ui,sans-serif}.lgd-plot text{fill:var(--fg)}"
     ".lgd-plot .bar{fill:var(--main)}.lgd-plot .note{fill:var(--dim)}.lgd-plot .title{font-weight:600}"
 )

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 def marks(step: Step) -> list[str]:
     """What is worth knowing at a glance."""
-    found = [step.source] if step.source in ("update", "fork") else []
+    is_told = step.node == f"({step.source})"
+    found = [step.source] if step.source in ("update", "fork") and not is_told else []
     if step._header.wrote(INTERRUPT):
         found.append("waits" if step.is_waiting else "asked")
     if step._header.wrote(ERROR):
