@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import operator
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
@@ -205,6 +206,11 @@ def test_a_fork_into_a_new_thread_leaves_this_one_alone(tl: Timeline) -> None:
     assert tl.graph.get_state(at("other")).values["log"] == ["plan", "work on Z"]
     with pytest.raises(ConfigurationError, match="exists already"):
         tl[2].fork(to_thread="other")
+    more = tl[2].fork({"messages": [HumanMessage("more")]}, to_thread="third")
+    assert [one.content for one in more.values["messages"]] == ["hello", "I plan", "more"]
+    assert tl[1].fork(to_thread="fourth").replay()["log"] == ["plan", "work on A"]
+    with pytest.raises(ConfigurationError, match="step after it"):
+        tl[0].fork(to_thread="fifth")
 
 
 def test_replay_runs_again_and_stops_where_asked(tl: Timeline) -> None:
@@ -550,32 +556,73 @@ def test_plots_tell_time_and_size(tl: Timeline) -> None:
 # ---- long threads -------------------------------------------------------------------------------
 
 
+class Counted:
+    """A storage that counts the bytes it hands out."""
+
+    def __init__(self, storage: Any) -> None:
+        self._storage, self.bytes = storage, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._storage, name)
+
+    def _count(self, loaded: Any) -> None:
+        rows = [loaded.row, *loaded.writes]
+        self.bytes += sum(len(row.refs) + len(row.body) for row in rows)
+        self.bytes += sum(map(len, loaded.items.values()))
+
+    async def load(self, *args: Any) -> Any:
+        loaded = await self._storage.load(*args)
+        self._count(loaded)
+        return loaded
+
+    async def page(self, *args: Any, **options: Any) -> Any:
+        page = await self._storage.page(*args, **options)
+        for loaded in page.rows:
+            self._count(loaded)
+        return page
+
+
+def fastest(work: Callable[[], Any]) -> float:
+    times = []
+    for _ in range(5):
+        began = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
 @pytest.mark.parametrize("backend", ["sqlite", "valkey"])
 def test_a_long_thread_opens_by_reading_what_is_shown(
     backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, long: bool
 ) -> None:
-    import sys
-
-    sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
     from timeline import THREAD, fill
 
-    with backends.EVERYWHERE[backend](tmp_path) as saver:
-        fill(saver, 10_000 if long else 1_500, 1_000)
-    with backends.EVERYWHERE[backend](tmp_path) as saver:
-        loads = []
-        whole = saver.get_tuple
-        monkeypatch.setattr(saver, "get_tuple", lambda c: loads.append(c) or whole(c))
+    steps = 10_000 if long else 1_500
+    open_saver = backends.EVERYWHERE[backend]
+    with open_saver(tmp_path) as saver:
+        fill(saver, steps, 1_000)
+    with open_saver(tmp_path) as saver:
+        counted = saver._engine.storage = Counted(saver._engine.storage)  # type: ignore[assignment]
         tl = Timeline(saver, "long")
         assert "newest 50 steps" in repr(tl)
-        assert len(loads) == 1
+        assert "newest 50 steps" in tl._repr_html_()
         assert tl._source.reads <= 60
-        assert tl._repr_html_()
-        assert len(loads) <= 6
-        assert tl._source.reads <= 60
+        assert 10_000 < counted.bytes < 2_000_000
         assert tl[-3].index == -3
-        assert tl[-3].values["turn"] == tl[-1].values["turn"] - 2
+        assert tl[-3].values["turn"] == steps - 3
         assert tl._source.reads <= 60
         assert tl[7].values["turn"] == 7
-        assert len(tl) == (10_000 if long else 1_500)
+        assert len(tl) == steps
         assert len(tl[0].values["messages"]) == 1
-        assert whole(THREAD) is not None
+
+    def cold(work: Callable[[Any], Any]) -> Callable[[], None]:
+        def run() -> None:
+            with open_saver(tmp_path) as saver:
+                work(saver)
+
+        return run
+
+    one = fastest(cold(lambda saver: saver.get_tuple(THREAD)))
+    assert fastest(cold(lambda saver: repr(Timeline(saver, "long")))) < 10 * one
+    assert fastest(cold(lambda saver: Timeline(saver, "long")._repr_html_())) < 10 * one

@@ -5,7 +5,7 @@ What is asked is checked before anything is written; the writing itself is LangG
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from langgraph_durable.errors import ConfigurationError
@@ -47,43 +47,53 @@ def _check_target(step: Step, to_thread: str | None) -> None:
         return
     if not isinstance(to_thread, str) or not to_thread:
         raise ConfigurationError(f"to_thread is the id of a new thread, not {to_thread!r}")
+    if step.source == "input" or not isinstance(step.values, Mapping):
+        raise ConfigurationError(
+            f"{step.label} has no state of channels that a new thread could begin with: "
+            "fork from the step after it"
+        )
 
 
-def _exists(to_thread: str) -> ConfigurationError:
-    return ConfigurationError(f"the thread {to_thread!r} exists already: fork into a new one")
+def _check_new(to_thread: str, found: Any) -> None:
+    if found:
+        raise ConfigurationError(f"the thread {to_thread!r} exists already: fork into a new one")
 
 
-def _update(step: Step, values: Any, as_node: str | None, to_thread: str | None) -> tuple[Any, ...]:
-    """The arguments of `update_state`."""
+def _updates(
+    step: Step, values: Any, as_node: str | None, to_thread: str | None
+) -> Iterator[tuple[Any, ...]]:
+    """The arguments of each `update_state`: for a new thread, the state first and then the change.
+
+    Without a history there is nothing that LangGraph could tell the last node from, so it is told.
+    """
     if to_thread is None:
-        return step.config, values, as_node
-    start = step.values
-    if values is not None:
-        if not isinstance(start, Mapping) or not isinstance(values, Mapping):
-            raise ConfigurationError("values for a new thread is a dict by channel")
-        start = {**start, **values}
-    # Without a history there is nothing that LangGraph could tell the last node from.
-    node = as_node or next((one for one in step.nodes if one in step._timeline.graph.nodes), None)
-    return config_of(to_thread), start, node
+        yield step.config, values, as_node
+        return
+    node = next((one for one in step.nodes if one in step._timeline.graph.nodes), None)
+    yield config_of(to_thread), dict(step.values), node
+    if values is not None or as_node is not None:
+        yield config_of(to_thread), values, as_node or node
 
 
 def fork(step: Step, values: Any, as_node: str | None, to_thread: str | None) -> Step:
-    graph = _from_root(step, "fork")
+    graph, saver = _from_root(step, "fork"), step._timeline.saver
     _check_node(graph, "as_node", as_node)
     _check_target(step, to_thread)
-    if to_thread is not None and step._timeline.saver.get_tuple(config_of(to_thread)):  # type: ignore[arg-type]
-        raise _exists(to_thread)
-    made = graph.update_state(*_update(step, values, as_node, to_thread))
+    if to_thread is not None:
+        _check_new(to_thread, saver.get_tuple(config_of(to_thread)))  # type: ignore[arg-type]
+    for update in _updates(step, values, as_node, to_thread):
+        made = graph.update_state(*update)
     return step._timeline._made(made)
 
 
 async def afork(step: Step, values: Any, as_node: str | None, to_thread: str | None) -> Step:
-    graph = _from_root(step, "fork")
+    graph, saver = _from_root(step, "fork"), step._timeline.saver
     _check_node(graph, "as_node", as_node)
     _check_target(step, to_thread)
-    if to_thread is not None and await step._timeline.saver.aget_tuple(config_of(to_thread)):  # type: ignore[arg-type]
-        raise _exists(to_thread)
-    made = await graph.aupdate_state(*_update(step, values, as_node, to_thread))
+    if to_thread is not None:
+        _check_new(to_thread, await saver.aget_tuple(config_of(to_thread)))  # type: ignore[arg-type]
+    for update in _updates(step, values, as_node, to_thread):
+        made = await graph.aupdate_state(*update)
     return step._timeline._made(made)
 
 

@@ -272,7 +272,7 @@ class Step:
     def label(self) -> str:
         """A short name for people."""
         number = "?" if self.number is None else self.number
-        return f"step {number} ({self.node})"
+        return f"step {number} ({self.node.strip('()')})"
 
     def __repr__(self) -> str:
         from langgraph_durable.timeline import text

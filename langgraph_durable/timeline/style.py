@@ -15,7 +15,7 @@ STYLE = (
     ".lgd-file{margin:0;background:#fff}@media (prefers-color-scheme:dark){.lgd-file{background:#16191d}}"
     ".lgd-file .lgd{margin:24px auto}"
     ".lgd table{border-collapse:collapse;margin:2px 0;border:0}"
-    ".lgd th,.lgd td{text-align:left;vertical-align:top;padding:2px 10px 2px 0;font-weight:400;"
+    ".lgd th,.lgd td{text-align:left!important;vertical-align:top;padding:2px 10px 2px 0;font-weight:400;"
     "border:0;background:none;white-space:normal;color:inherit;max-width:760px}"
     ".lgd tr{background:none!important}.lgd th{color:var(--dim);white-space:nowrap}"
     ".lgd code,.lgd .lines{font:12px/1.5 ui-monospace,monospace;background:none;color:inherit}"
