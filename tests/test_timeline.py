@@ -26,6 +26,8 @@ from langgraph.types import Send, interrupt
 from langgraph_durable import ConfigurationError, StepNotFound, Timeline
 from langgraph_durable.timeline import apply, branches, common_ancestor, diff, parent_chain
 from langgraph_durable.timeline.diff import same
+from langgraph_durable.timeline.headers import Header
+from langgraph_durable.timeline.lineage import rows
 
 SAVERS = ["memory", "stock", "sqlite", "valkey"]
 
@@ -626,3 +628,14 @@ def test_a_long_thread_opens_by_reading_what_is_shown(
     one = fastest(cold(lambda saver: saver.get_tuple(THREAD)))
     assert fastest(cold(lambda saver: repr(Timeline(saver, "long")))) < 10 * one
     assert fastest(cold(lambda saver: Timeline(saver, "long")._repr_html_())) < 10 * one
+
+
+def test_a_circle_of_parents_ends() -> None:
+    def header(id: str, parent: str | None) -> Header:
+        return Header("t", "", id, parent, None, {}, {}, {}, None)
+
+    circle = [header("a", "c"), header("b", "a"), header("c", "b"), header("d", "d")]
+    by_id = {one.id: one for one in circle}
+    assert parent_chain(by_id, "b") == ["b", "a", "c"]
+    assert sorted(row.id for row in rows(circle)) == ["a", "b", "c", "d"]
+    assert parent_chain(by_id, "nobody") == []
