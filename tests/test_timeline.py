@@ -411,7 +411,12 @@ def test_diffs_of_steps(tl: Timeline) -> None:
 
 def test_comparing_two_runs(tl: Timeline) -> None:
     tl.graph.invoke({"messages": [HumanMessage("hello", id="h2")]}, at("same"))
-    assert tl.compare("same").parts_at == 4 or tl.compare("same").parts_at is None
+    assert tl.compare("same").parts_at is None
+    assert "alike" in repr(tl.compare("same"))
+    tl.graph.invoke({"messages": [HumanMessage("goodbye")]}, at("differs"))
+    apart = tl.compare("differs")
+    assert apart.parts_at == 1
+    assert [str(one.where) for one in apart.diff()] == ["messages[0]"]
     tl[2].fork({"plan": "B"}, to_thread="other").replay()
     found = tl.compare("other")
     assert found.parts_at is not None
