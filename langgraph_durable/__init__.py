@@ -9,6 +9,7 @@ from langgraph_durable.errors import (
     DurableError,
     NotAStore,
     SerializationError,
+    StepNotFound,
     StorageBusy,
     StorageError,
     StorageFull,
@@ -21,6 +22,7 @@ from langgraph_durable.urls import open_saver
 
 if TYPE_CHECKING:
     from langgraph_durable.redis import RedisSaver
+    from langgraph_durable.timeline import Timeline
 
 __all__ = [
     "ConcurrentUpdate",
@@ -31,20 +33,26 @@ __all__ = [
     "RedisSaver",
     "SerializationError",
     "SqliteSaver",
+    "StepNotFound",
     "StorageBusy",
     "StorageError",
     "StorageFull",
     "StorageReadOnly",
     "StorageUnreachable",
+    "Timeline",
     "UnsafeTypeError",
     "open_saver",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """`RedisSaver` is imported when it is asked for: redis is an extra."""
-    if name != "RedisSaver":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from langgraph_durable.urls import redis_saver
+    """`RedisSaver` and `Timeline` are imported when asked for: not everybody needs them."""
+    if name == "RedisSaver":
+        from langgraph_durable.urls import redis_saver
 
-    return redis_saver()
+        return redis_saver()
+    if name == "Timeline":
+        from langgraph_durable.timeline import Timeline
+
+        return Timeline
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

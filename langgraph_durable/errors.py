@@ -5,6 +5,7 @@ checkpoint, the channel, the cause and the next step; the driver's own error is 
 
     DurableError
      +-- ConfigurationError    (ValueError)  the call is wrong: mend the argument it names
+     |    +-- StepNotFound     (LookupError) a timeline has no such step: tl shows those there are
      +-- SerializationError    (TypeError)   a value cannot be stored exactly: change the value
      +-- UnsafeTypeError       (TypeError)   stored data names a type that is not allowed: allow it
      +-- ConcurrentUpdate                    another run moved the thread on: load it and try again
@@ -29,6 +30,10 @@ class DurableError(Exception):
 
 class ConfigurationError(DurableError, ValueError):
     """An argument is wrong; nothing was read or written."""
+
+
+class StepNotFound(ConfigurationError, LookupError):
+    """A timeline has no step with this number, id or time."""
 
 
 class SerializationError(DurableError, TypeError):

@@ -19,7 +19,7 @@ from collections.abc import (
     Sequence,
 )
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -36,10 +36,14 @@ from langgraph_durable import addresses
 from langgraph_durable._core.engine import Engine, Restored, Task
 from langgraph_durable._core.memory import Memory
 from langgraph_durable._core.metadata import checkpoint_metadata
+from langgraph_durable._core.outlines import Outline
 from langgraph_durable._core.records import Cursor, GivenId, Selection
 from langgraph_durable._core.serde import ExactSerializer
 from langgraph_durable._core.storage import Storage
 from langgraph_durable.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from langgraph_durable.timeline import Timeline
 
 T = TypeVar("T")
 
@@ -213,6 +217,25 @@ class DurableSaver(BaseCheckpointSaver[str]):
             return {}
         found = await self._engine.delta_history(self.serde, place, channels)
         return cast("Mapping[str, DeltaChannelHistory]", found)
+
+    def timeline(self, thread_id: str) -> Timeline:
+        """A thread as a list of steps to look at; `Timeline(graph, thread_id)` can also act."""
+        from langgraph_durable.timeline import Timeline
+
+        return Timeline(self, thread_id)
+
+    def _outlines(
+        self, config: RunnableConfig, *, before: RunnableConfig | None, limit: int | None
+    ) -> Iterator[Outline]:
+        """`list` without values, for those who only look at what there is."""
+        selection, cursor, left = addresses.selection(config, before), None, limit
+        while left is None or left > 0:
+            size = PAGE if left is None else min(PAGE, left)
+            found, cursor = self._backend.finish(self._engine.outline(selection, cursor, size))
+            yield from found
+            left = None if left is None else left - len(found)
+            if cursor is None:
+                return
 
     # ---- writing -----------------------------------------------------------------------------
 

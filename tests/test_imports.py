@@ -28,11 +28,12 @@ MAY_USE: dict[str, set[str]] = {
     "_sqlite": {"errors", "_core"},
     "_redis": {"errors", "_core"},
     "addresses": {"errors", "_core"},
-    "saver": {"errors", "_core", "addresses"},
+    "timeline": {"errors"},
+    "saver": {"errors", "_core", "addresses", "timeline"},
     "sqlite": {"errors", "_sqlite", "saver"},
     "redis": {"errors", "addresses", "_redis", "saver"},
     "urls": {"errors", "saver", "sqlite", "redis"},
-    FACE: {"errors", "sqlite", "redis", "urls"},
+    FACE: {"errors", "sqlite", "redis", "urls", "timeline"},
     "demo": {FACE},
     "testing": {"errors"},
 }
@@ -47,7 +48,7 @@ CODE_FROM_BYTES = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "copyre
 TEST_TOOLS = {"pytest", "hypothesis", "_pytest"}
 
 KNOWS_CONFIGS = {"addresses", "saver", "testing"}
-RUNS_GRAPHS = {"demo", "testing"}
+RUNS_GRAPHS = {"demo", "testing", "timeline"}
 
 FOREIGN: list[tuple[set[str], set[str], str]] = [
     (set(MAY_USE), CODE_FROM_BYTES, "stored bytes never become code"),
@@ -181,6 +182,7 @@ def test_importing_the_package_loads_nothing_it_does_not_need() -> None:
     unwanted = {"langgraph.graph", "langgraph.pregel", "aiosqlite", "redis", "numpy", "pytest"}
     assert not loaded & unwanted
     assert not {name for name in loaded if name.startswith("langgraph_durable.testing")}
+    assert not {name for name in loaded if name.startswith("langgraph_durable.timeline")}
 
 
 def test_control_the_check_sees_what_is_loaded() -> None:

@@ -179,10 +179,13 @@ def test_an_interrupt_amid_writes_done_one_by_one_acknowledges_no_lost_write(
 
 
 class InterruptedTurn:
-    """Ctrl-C comes while a write waits for its turn, once."""
+    """Ctrl-C comes while a write waits for its turn, once; in the queue, or without one."""
 
-    def __init__(self) -> None:
-        self.lock, self.interrupts = threading.Lock(), 1
+    def __init__(self, *, queued: bool) -> None:
+        self.lock, self.interrupts, self.queued = threading.Lock(), 1, queued
+
+    def locked(self) -> bool:
+        return self.queued
 
     def __enter__(self) -> None:
         if self.interrupts:
@@ -194,10 +197,11 @@ class InterruptedTurn:
         self.lock.release()
 
 
-def test_a_put_interrupted_while_it_waits_for_its_turn_never_lands(path: str) -> None:
+@pytest.mark.parametrize("queued", [True, False], ids=["queued", "alone"])
+def test_a_put_interrupted_while_it_waits_for_its_turn_never_lands(path: str, queued: bool) -> None:
     saver = SqliteSaver(path)
     first = put_value(saver, thread("t"), "old")
-    saver._backend._turn = InterruptedTurn()
+    saver._backend._turn = InterruptedTurn(queued=queued)
     with pytest.raises(KeyboardInterrupt):
         put_value(saver, first, "interrupted")
     put_value(saver, thread("another"), 1)
@@ -208,6 +212,9 @@ class InterruptedQueue(deque[Any]):
     """Ctrl-C comes while a write joins the queue, once."""
 
     interrupts = 1
+
+    def __bool__(self) -> bool:
+        return True  # somebody else stands there
 
     def extend(self, tickets: Any) -> None:
         super().extend(tickets)

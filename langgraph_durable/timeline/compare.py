@@ -1,0 +1,97 @@
+"""Two runs side by side: the steps they share, and where they part.
+
+Steps are paired in order, along the branch that each thread is on now. Two steps are alike if the
+same nodes made them and their states are equal; message ids, which are random, do not count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from langgraph_durable.timeline import lineage
+from langgraph_durable.timeline.diff import Diff, same
+from langgraph_durable.timeline.diff import diff as differences
+
+if TYPE_CHECKING:
+    from langgraph_durable.timeline.step import Step
+    from langgraph_durable.timeline.timeline import Timeline
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What `Timeline.compare` found."""
+
+    left_thread: str
+    right_thread: str
+    pairs: tuple[tuple[Step | None, Step | None], ...]
+    parts_at: int | None
+    """The first pair that differs; None if the runs are alike."""
+
+    @property
+    def parting(self) -> tuple[Step | None, Step | None] | None:
+        """The first two steps that differ."""
+        return None if self.parts_at is None else self.pairs[self.parts_at]
+
+    def diff(self) -> Diff:
+        """From the left state to the right one, where they part; empty if they do not."""
+        if self.parting is None:
+            return Diff(())
+        left, right = self.parting
+        old, new = (without_ids(one.values) if one else {} for one in (left, right))
+        return Diff(differences(old, new), self.left_thread, self.right_thread)
+
+    def __repr__(self) -> str:
+        from langgraph_durable.timeline import text
+
+        return text.comparison(self)
+
+    def _repr_html_(self) -> str:
+        from langgraph_durable.timeline import html
+
+        return html.page(html.comparison(self))
+
+
+def main_line(timeline: Timeline) -> list[Step]:
+    """The steps that led to the thread's latest state, oldest first."""
+    latest = timeline.latest
+    if latest is None:
+        return []
+    by_id = {step.id: step for step in timeline}
+    headers = {id: step._header for id, step in by_id.items()}
+    return [by_id[id] for id in reversed(lineage.parent_chain(headers, latest.id))]
+
+
+def compare(left: Timeline, right: Timeline) -> Comparison:
+    """Pair the steps of two threads."""
+    ours, theirs = main_line(left), main_line(right)
+    longest = max(len(ours), len(theirs))
+    pairs = tuple(
+        (ours[at] if at < len(ours) else None, theirs[at] if at < len(theirs) else None)
+        for at in range(longest)
+    )
+    parts_at = next((at for at, pair in enumerate(pairs) if not alike(*pair)), None)
+    return Comparison(left.thread_id, right.thread_id, pairs, parts_at)
+
+
+def alike(left: Step | None, right: Step | None) -> bool:
+    """Whether two steps tell the same."""
+    if left is None or right is None or left.nodes != right.nodes:
+        return False
+    return same(without_ids(left.values), without_ids(right.values))
+
+
+def without_ids(value: Any) -> Any:
+    """A value whose messages have no ids."""
+    if isinstance(value, dict):
+        return {key: without_ids(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [without_ids(one) for one in value]
+    if is_message(value):
+        return value.model_copy(update={"id": None})
+    return value
+
+
+def is_message(value: Any) -> bool:
+    """Whether a value is a message of langchain-core, told by its looks."""
+    return hasattr(value, "content") and hasattr(value, "type") and hasattr(value, "model_copy")

@@ -1,0 +1,199 @@
+"""The difference between two states: by channel and path, as text lines, and as a conversation.
+
+`diff(old, new)` gives a list of `Change`s; `apply(old, changes)` gives `new` again. Containers that
+are plain dicts and lists are looked into; everything else (messages too) is a value that is the
+same or is not. What counts as the same is equality *and* type: `1`, `1.0` and `True` differ.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Path = tuple[str | int, ...]
+Kind = Literal["added", "removed", "changed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One thing that differs. `path` starts with the channel."""
+
+    kind: Kind
+    path: Path
+    old: Any = None
+    new: Any = None
+
+    @property
+    def channel(self) -> str:
+        return str(self.path[0]) if self.path else ""
+
+    @property
+    def where(self) -> str:
+        """The path as one would write it: `state['a'][3]` is `a[3]`."""
+        first, *rest = self.path or ("",)
+        return str(first) + "".join(f"[{part!r}]" for part in rest)
+
+    def __str__(self) -> str:
+        sign = {"added": "+", "removed": "-", "changed": "~"}[self.kind]
+        values = [
+            short(value)
+            for value, there in (
+                (self.old, self.kind != "added"),
+                (self.new, self.kind != "removed"),
+            )
+            if there
+        ]
+        return f"{sign} {self.where}: {' -> '.join(values)}"
+
+
+def short(value: Any, most: int = 80) -> str:
+    """A value in one line."""
+    text = repr(value)
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def same(old: Any, new: Any) -> bool:
+    """Equal and of the same type, all the way down; what cannot be compared differs."""
+    if old is new:
+        return True
+    if type(old) is not type(new):
+        return False
+    if type(old) is dict:
+        return old.keys() == new.keys() and all(same(old[key], new[key]) for key in old)
+    if type(old) in (list, tuple):
+        return len(old) == len(new) and all(map(same, old, new))
+    try:
+        return bool(old == new) or (old != old and new != new)
+    except Exception:  # numpy arrays and the like have no truth
+        return repr(old) == repr(new)
+
+
+def diff(old: Any, new: Any, path: Path = ()) -> list[Change]:
+    """What must change in `old` to make it `new`.
+
+    >>> [str(change) for change in diff({"a": 1, "b": [1]}, {"b": [1, 2], "c": 3})]
+    ['- a: 1', '+ b[1]: 2', '+ c: 3']
+    """
+    if same(old, new):
+        return []
+    if type(old) is dict and type(new) is dict and all(type(k) is str for k in (*old, *new)):
+        return list(_dicts(old, new, path))
+    if type(old) is list and type(new) is list and path:
+        return list(_lists(old, new, path))
+    return [Change("changed", path, old, new)]
+
+
+def _dicts(old: Mapping[str, Any], new: Mapping[str, Any], path: Path) -> Iterator[Change]:
+    for key in old:
+        if key not in new:
+            yield Change("removed", (*path, key), old[key])
+    for key in new:
+        if key not in old:
+            yield Change("added", (*path, key), None, new[key])
+        else:
+            yield from diff(old[key], new[key], (*path, key))
+
+
+def _lists(old: Sequence[Any], new: Sequence[Any], path: Path) -> Iterator[Change]:
+    """Common ends are left alone; removals come last to first, so indices hold while applying."""
+    start, shortest = 0, min(len(old), len(new))
+    while start < shortest and same(old[start], new[start]):
+        start += 1
+    end = 0
+    while end < shortest - start and same(old[-1 - end], new[-1 - end]):
+        end += 1
+    before, after = old[start : len(old) - end], new[start : len(new) - end]
+    both = min(len(before), len(after))
+    for index in range(both):
+        yield from diff(before[index], after[index], (*path, start + index))
+    for index in reversed(range(both, len(before))):
+        yield Change("removed", (*path, start + index), before[index])
+    for index in range(both, len(after)):
+        yield Change("added", (*path, start + index), None, after[index])
+
+
+def apply(old: Any, changes: Iterable[Change]) -> Any:
+    """`old` with the changes made; `old` itself stays as it is.
+
+    >>> apply({"a": 1}, diff({"a": 1}, {"a": [2]}))
+    {'a': [2]}
+    """
+    root = [_copied(old)]
+    for change in changes:
+        holder, key = _holder(root, change.path)
+        if change.kind == "removed":
+            del holder[key]
+        elif change.kind == "added" and isinstance(holder, list):
+            holder.insert(key, change.new)
+        else:
+            holder[key] = change.new
+    return root[0]
+
+
+def _copied(value: Any) -> Any:
+    if type(value) is dict:
+        return {key: _copied(one) for key, one in value.items()}
+    return [_copied(one) for one in value] if type(value) is list else value
+
+
+def _holder(root: list[Any], path: Path) -> tuple[Any, Any]:
+    holder: Any = root
+    key: Any = 0
+    for part in path:
+        holder, key = holder[key], part
+    return holder, key
+
+
+def lines(old: str, new: str) -> list[str]:
+    """The line diff of two texts, without file names: ` same`, `-old`, `+new`."""
+    found = list(difflib.unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=2))
+    return found[2:]
+
+
+class Diff(Sequence[Change]):
+    """The changes between two steps; prints as text, shows as HTML."""
+
+    def __init__(self, changes: Sequence[Change], old: str = "", new: str = "") -> None:
+        self.changes, self.old, self.new = tuple(changes), old, new
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.changes[index]
+
+    def __len__(self) -> int:
+        return len(self.changes)
+
+    def _of(self, kind: Kind) -> dict[str, Any]:
+        return {
+            change.where: (change.old, change.new)
+            if kind == "changed"
+            else (change.new if kind == "added" else change.old)
+            for change in self.changes
+            if change.kind == kind
+        }
+
+    @property
+    def added(self) -> dict[str, Any]:
+        """New values by place."""
+        return self._of("added")
+
+    @property
+    def removed(self) -> dict[str, Any]:
+        """Values that are gone, by place."""
+        return self._of("removed")
+
+    @property
+    def changed(self) -> dict[str, tuple[Any, Any]]:
+        """(old, new) by place."""
+        return self._of("changed")
+
+    def __repr__(self) -> str:
+        from langgraph_durable.timeline import text
+
+        return text.diff(self)
+
+    def _repr_html_(self) -> str:
+        from langgraph_durable.timeline import html
+
+        return html.page(html.diff(self))

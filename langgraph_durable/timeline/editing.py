@@ -1,0 +1,180 @@
+"""A state as JSON text that a person can change, and back, with types kept.
+
+What JSON has words for (text, numbers, lists, dicts with text keys, None) is written as itself.
+Anything else is `{"$type": "...", "fields": {...}}` if it is a message, pydantic model or
+dataclass, whose fields can be edited; or `{"$kept": n}`, which stands for the value that was there.
+Saving reads the text against the values it was made from, so no class is looked up by name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import TYPE_CHECKING, Any
+
+from langgraph_durable.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from langgraph_durable.timeline.step import Step
+
+TYPE, KEPT, FIELDS = "$type", "$kept", "fields"
+MARKS = {TYPE, KEPT}
+_WORDS = (str, int, float, bool, type(None))
+
+
+def fields_of(value: Any) -> dict[str, Any] | None:
+    """The data of a message, model or dataclass; None if it is something else."""
+    if isinstance(value, type):
+        return None
+    if dataclasses.is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    names = getattr(type(value), "model_fields", None)
+    if isinstance(names, dict):
+        return {name: getattr(value, name) for name in names if hasattr(value, name)}
+    return None
+
+
+class _Writer:
+    """Writes values as plain JSON data and remembers the classes and values that it named."""
+
+    def __init__(self) -> None:
+        self.kept: list[Any] = []
+        self.models: dict[str, type] = {}
+
+    def plain(self, value: Any) -> Any:
+        if type(value) in _WORDS:
+            return value
+        if type(value) is list:
+            return [self.plain(one) for one in value]
+        if (
+            type(value) is dict
+            and all(type(key) is str for key in value)
+            and not value.keys() & MARKS
+        ):
+            return {key: self.plain(one) for key, one in value.items()}
+        fields = fields_of(value)
+        if fields is None:
+            self.kept.append(value)
+            return {
+                KEPT: len(self.kept) - 1,
+                TYPE: type(value).__name__,
+                "shown": repr(value)[:200],
+            }
+        name = f"{type(value).__module__}.{type(value).__qualname__}"
+        self.models[name] = type(value)
+        return {TYPE: name, FIELDS: {key: self.plain(one) for key, one in fields.items()}}
+
+    def value(self, plain: Any) -> Any:
+        """The inverse of `plain`, for edited text too."""
+        if isinstance(plain, list):
+            return [self.value(one) for one in plain]
+        if not isinstance(plain, dict):
+            return plain
+        if KEPT in plain:
+            at = plain[KEPT]
+            if type(at) is not int or not 0 <= at < len(self.kept):
+                raise ValueError(f'"{KEPT}": {at!r} stands for no value of this state')
+            return self.kept[at]
+        if TYPE in plain:
+            return self._model(plain)
+        return {key: self.value(one) for key, one in plain.items()}
+
+    def _model(self, plain: dict[str, Any]) -> Any:
+        made = self.models.get(plain[TYPE])
+        if made is None:
+            raise ValueError(f'"{TYPE}": {plain[TYPE]!r} is no type of this state')
+        fields = plain.get(FIELDS)
+        if not isinstance(fields, dict):
+            raise ValueError(f'a value of type {plain[TYPE]} needs its "{FIELDS}"')
+        return made(**{key: self.value(one) for key, one in fields.items()})
+
+
+def to_plain(value: Any) -> Any:
+    """A value as JSON data."""
+    return _Writer().plain(value)
+
+
+class Draft:
+    """A state as text; change `text`, then `save`."""
+
+    def __init__(self, step: Step) -> None:
+        if not isinstance(step.values, dict):
+            raise ConfigurationError("only a state with channels can be edited")
+        self._step, self._writer = step, _Writer()
+        self._before = self._writer.plain(step.values)
+        self.text = json.dumps(self._before, indent=2, ensure_ascii=False)
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def changes(self) -> dict[str, Any]:
+        """The channels that differ from the stored state, with their new values.
+
+        Raises:
+            ConfigurationError: the text is no JSON or does not fit; names the line.
+        """
+        try:
+            plain = json.loads(self.text)
+        except json.JSONDecodeError as error:
+            raise ConfigurationError(
+                f"line {error.lineno}, column {error.colno}: {error.msg}: "
+                f"{self._line(error.lineno)}"
+            ) from error
+        if not isinstance(plain, dict):
+            raise ConfigurationError("line 1: a state is an object, one key for each channel")
+        gone = sorted(set(self._before) - set(plain))
+        if gone:
+            raise ConfigurationError(
+                f"the channel {gone[0]!r} is missing: channels cannot be removed"
+            )
+        changed = [name for name in plain if self._is_new(name, plain[name])]
+        return {name: self._value(name, plain[name]) for name in changed}
+
+    def _is_new(self, name: str, plain: Any) -> bool:
+        return name not in self._before or json.dumps(plain) != json.dumps(self._before[name])
+
+    def _value(self, name: str, plain: Any) -> Any:
+        try:
+            return self._writer.value(plain)
+        except Exception as error:
+            number = self._line_of(name)
+            raise ConfigurationError(f"line {number}, channel {name!r}: {error}") from error
+
+    def _line(self, number: int) -> str:
+        lines = self.text.splitlines()
+        return lines[number - 1].strip() if 0 < number <= len(lines) else ""
+
+    def _line_of(self, channel: str) -> int:
+        start = f"  {json.dumps(channel, ensure_ascii=False)}:"
+        lines = enumerate(self.text.splitlines(), 1)
+        return next((number for number, line in lines if line.startswith(start)), 1)
+
+    def save(self, *, as_node: str | None = None) -> Step:
+        """Store the edited state as a new checkpoint after the step; a fork, the old one stays."""
+        return self._step.fork(replacing(self._step, self.changes()), as_node=as_node)
+
+    async def asave(self, *, as_node: str | None = None) -> Step:
+        """`save`, off the event loop."""
+        changes = replacing(self._step, self.changes())
+        return await self._step.afork(changes, as_node=as_node)
+
+
+def replacing(step: Step, changes: dict[str, Any]) -> dict[str, Any]:
+    """The same changes so that reducers do not add them to what is there."""
+    from langgraph.channels.binop import BinaryOperatorAggregate
+    from langgraph.types import Overwrite
+
+    channels = getattr(step._timeline.graph, "channels", {})
+    unknown = sorted(set(changes) - set(channels)) if channels else []
+    if unknown:
+        raise ConfigurationError(f"the graph has no channel {unknown[0]!r}")
+    return {
+        name: Overwrite(value)
+        if isinstance(channels.get(name), BinaryOperatorAggregate) or _is_delta(channels.get(name))
+        else value
+        for name, value in changes.items()
+    }
+
+
+def _is_delta(channel: Any) -> bool:
+    return type(channel).__name__ == "DeltaChannel"

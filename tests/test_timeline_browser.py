@@ -1,0 +1,66 @@
+"""The saved timeline in a real browser: it opens, a click shows a step, nothing runs or loads."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import HumanMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from playwright.sync_api import Browser, sync_playwright
+from test_timeline import HOSTILE, at, simple
+
+from langgraph_durable import Timeline
+
+FLAGS = "--no-sandbox --headless --disable-gpu --disable-background-networking --no-first-run"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    found = shutil.which("chromium-headless-shell") or shutil.which("chromium")
+    if found is None:
+        pytest.fail("no chromium: tests/install_servers.sh installs chromium-headless-shell")
+    with sync_playwright() as tool:
+        browser = tool.chromium.launch(executable_path=found, args=FLAGS.split())
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    graph = simple(InMemorySaver())
+    said: Any = [HumanMessage(text) for text in HOSTILE]
+    graph.invoke({"messages": said, "plan": "first\nsecond"}, at("trip"))
+    tl = Timeline(graph, "trip")
+    tl[2].fork({"plan": "B\nsecond"}, as_node="planner").replay()
+    return tl.to_html(tmp_path_factory.mktemp("saved") / "run.html")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_click_opens_a_step_and_shows_what_changed(
+    browser: Browser, saved: Path, theme: Any
+) -> None:
+    page = browser.new_page(color_scheme=theme)
+    requests: list[str] = []
+    alerts: list[Any] = []
+    page.on("request", lambda request: requests.append(request.url))
+    page.on("dialog", lambda dialog: (alerts.append(dialog), dialog.dismiss()))
+    page.goto(saved.as_uri())
+    steps = page.locator("details.step")
+    assert steps.count() == 6
+    changed = steps.nth(3).locator("tr.added .new").last
+    assert not changed.is_visible()
+    steps.nth(3).locator("> summary").click()
+    assert changed.is_visible()
+    assert "work on A" in steps.nth(3).inner_text()
+    assert "<script>x</script>" in steps.nth(3).inner_text()
+    dark = page.evaluate("getComputedStyle(document.querySelector('.lgd')).backgroundColor")
+    assert dark == {"light": "rgb(255, 255, 255)", "dark": "rgb(22, 25, 29)"}[theme]
+    assert page.locator("svg.lgd-plot rect").count() > 3
+    assert page.locator("script, img").count() == 0
+    assert requests == [saved.as_uri()]
+    assert alerts == []
+    page.close()
