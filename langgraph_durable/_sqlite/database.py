@@ -33,6 +33,9 @@ from langgraph_durable._sqlite.schema import begin, rollback
 from langgraph_durable._sqlite.storage import Transaction
 from langgraph_durable.errors import StorageError
 
+CROWD = 0.02
+"""Seconds for which writes stand in the queue after two have met: they meet again, and share."""
+
 T = TypeVar("T")
 Work = Coroutine[Any, Any, T]
 
@@ -64,6 +67,7 @@ class Database:
         self._workers = _Workers()
         self._queue: deque[Ticket] = deque()
         self._turn = threading.Lock()
+        self._crowded_until = 0.0
         self._notes = Notes()
         self._release = weakref.finalize(self, _let_go, connections, self._workers, self._turn)
         _databases.add(self)
@@ -123,7 +127,10 @@ class Database:
     def _perform(self, wanted: Transaction[T]) -> T:
         if not wanted.writes:
             return self._read(wanted)
-        if not self._queue and not self._turn.locked():
+        now = time.monotonic()
+        if self._queue or self._turn.locked():
+            self._crowded_until = now + CROWD
+        elif now > self._crowded_until:
             return self._write(wanted)
         ticket = Ticket(wanted, self._patience)
         self._commit([ticket])
@@ -132,7 +139,7 @@ class Database:
         return ticket.result  # type: ignore[no-any-return]
 
     def _write(self, wanted: Transaction[T]) -> T:
-        """A write when nobody else is about: no queue, so 8 us less."""
+        """A write when nobody else is about: it needs no queue, which saves 8 us."""
         deadline = time.monotonic() + self._patience
         try:
             with self._turn:
