@@ -144,7 +144,18 @@ def guard_for(config: RunnableConfig, *, strict: bool, last_put: str | None) -> 
         parent.continued = True
     made_up = not isinstance(parent, GivenId) and bool(parent) and parent != last_put
     sole = strict and not asked and _by_run_in_root(config)
-    return Guard(sole=sole, lenient=made_up, lead=asked)
+    return Guard(sole=sole, lenient=made_up, lead=asked, root=root_of_run(config))
+
+
+def root_of_run(config: RunnableConfig) -> str | None:
+    """The checkpoint of the root namespace that the run behind a call is at; None if it is none."""
+    configurable = config["configurable"]
+    if RUN_LOOP not in configurable:
+        return None
+    if not configurable.get("checkpoint_ns"):
+        return configurable.get("checkpoint_id") or None
+    above = configurable.get("checkpoint_map")
+    return above.get("") if isinstance(above, Mapping) else None
 
 
 def _by_run_in_root(config: RunnableConfig) -> bool:

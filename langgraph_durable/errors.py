@@ -9,6 +9,7 @@ checkpoint, the channel, the cause and the next step; the driver's own error is 
      +-- SerializationError    (TypeError)   a value cannot be stored exactly: change the value
      +-- UnsafeTypeError       (TypeError)   stored data names a type that is not allowed: allow it
      +-- ConcurrentUpdate                    another run moved the thread on: load it and try again
+     |    +-- ThreadDeleted                  the thread was deleted meanwhile: let the run end
      +-- CorruptionError                     stored bytes are not what was written: restore a backup
      +-- StorageError                        the store did not take or give the data
           +-- StorageBusy                    locked for longer than `busy_timeout`: try again
@@ -63,6 +64,18 @@ class ConcurrentUpdate(DurableError):
 
     def __reduce__(self) -> tuple[type, tuple[str, str | None, str | None]]:
         return type(self), (self.thread_id, self.expected, self.actual)
+
+
+class ThreadDeleted(ConcurrentUpdate):
+    """The thread was deleted after this run had loaded it; what the run still writes is refused."""
+
+    def __init__(self, thread_id: str, expected: str | None, actual: str | None = None) -> None:
+        Exception.__init__(
+            self,
+            f"thread {thread_id!r}: it was deleted, with checkpoint {expected or '(none)'} that "
+            "this run continues. Nothing was written. A new run under the same id starts afresh.",
+        )
+        self.thread_id, self.expected, self.actual = thread_id, expected, actual
 
 
 class CorruptionError(DurableError):

@@ -20,6 +20,7 @@ from langgraph_durable._redis.marks import Marks
 from langgraph_durable._redis.storage import RedisStorage
 from langgraph_durable._redis.writing import Context
 from langgraph_durable.errors import ConfigurationError
+from langgraph_durable.policies import Policy
 from langgraph_durable.saver import DurableSaver
 
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ class RedisSaver(DurableSaver):
         replica_timeout: seconds to wait for them.
         retry: seconds to try again while the server cannot be reached, is loading, or is being
             replaced by another. Writes are safe to repeat.
-        serde, types, metadata_keys, on_conflict, cache_bytes: as in `SqliteSaver`.
+        serde, types, metadata_keys, on_conflict, cache_bytes, retention, warn_bytes: as in
+            `SqliteSaver`.
 
     Raises:
         ConfigurationError: an argument is wrong.
@@ -92,6 +94,8 @@ class RedisSaver(DurableSaver):
         metadata_keys: Collection[str] | None = None,
         on_conflict: Literal["raise", "allow"] = "raise",
         cache_bytes: int = CACHE_BYTES,
+        retention: Policy | None = None,
+        warn_bytes: int | str | None = None,
     ) -> None:
         sync_source, async_source = _sources(client, async_client)
         settings = Settings(
@@ -118,6 +122,8 @@ class RedisSaver(DurableSaver):
             metadata_keys=metadata_keys,
             on_conflict=on_conflict,
             cache_bytes=cache_bytes,
+            retention=retention,
+            warn_bytes=warn_bytes,
         )
         self._storage, self._settings = storage, settings
         self._shown = f"{named.name!r}, prefix={prefix!r}"

@@ -7,19 +7,19 @@ before anything is read or written, so what is wrong with a call is said at once
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 import secrets
 from collections.abc import (
     AsyncIterator,
     Collection,
-    Coroutine,
     Generator,
     Iterator,
     Mapping,
     Sequence,
 )
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -41,6 +41,8 @@ from langgraph_durable._core.records import Cursor, GivenId, Selection
 from langgraph_durable._core.serde import ExactSerializer
 from langgraph_durable._core.storage import Storage
 from langgraph_durable.errors import ConfigurationError
+from langgraph_durable.policies import Policy
+from langgraph_durable.retention import Backend, Retention
 
 if TYPE_CHECKING:
     from langgraph_durable.timeline import Timeline
@@ -53,17 +55,7 @@ FIRST_PAGE = 8
 MOST_LAST_PUTS = 10_000
 
 
-class Backend(Protocol):
-    """Runs coroutines over a storage: to the end at once, or for an event loop."""
-
-    def finish(self, work: Coroutine[Any, Any, T]) -> T: ...
-    async def run(self, work: Coroutine[Any, Any, T], *, writes: bool) -> T: ...
-    def open(self) -> None: ...
-    def close(self) -> None: ...
-    async def aclose(self) -> None: ...
-
-
-class DurableSaver(BaseCheckpointSaver[str]):
+class DurableSaver(Retention, BaseCheckpointSaver[str]):  # type: ignore[misc]
     """Everything that `SqliteSaver` and its like have in common."""
 
     def __init__(
@@ -76,6 +68,8 @@ class DurableSaver(BaseCheckpointSaver[str]):
         metadata_keys: Collection[str] | None,
         on_conflict: Literal["raise", "allow"],
         cache_bytes: int,
+        retention: Policy | None = None,
+        warn_bytes: int | str | None = None,
     ) -> None:
         own = ExactSerializer(types)
         if serde is not None and not any(hasattr(serde, m) for m in ("dumps_typed", "dumps")):
@@ -89,6 +83,7 @@ class DurableSaver(BaseCheckpointSaver[str]):
         self._engine = Engine(storage, Memory(cache_bytes), own)
         self._metadata_keys = _checked_keys(metadata_keys)
         self._on_conflict = on_conflict
+        self._set_up_retention(retention, warn_bytes)
         self._warned: set[str] = set()
         self._last_put: dict[str, str] = {}
 
@@ -109,10 +104,12 @@ class DurableSaver(BaseCheckpointSaver[str]):
 
     def close(self) -> None:
         """Let go of the store. Using the saver afterwards raises `StorageError`."""
+        self.stop_pruning()
         self._backend.close()
 
     async def aclose(self) -> None:
         """`close`, off the event loop."""
+        await asyncio.to_thread(self.stop_pruning)
         await self._backend.aclose()
 
     def __enter__(self) -> Self:
@@ -289,6 +286,8 @@ class DurableSaver(BaseCheckpointSaver[str]):
         await self._engine.put(self.serde, place, checkpoint, merged, new_versions, guard)
         if not place.ns:
             self._remember_put(place.thread_id, id)
+        if self._retention is not None:
+            await self._after_put(place.thread_id)
         return addresses.config_for(place.thread_id, place.ns, id)
 
     def _remember_put(self, thread_id: str, id: str) -> None:
@@ -333,20 +332,10 @@ class DurableSaver(BaseCheckpointSaver[str]):
         if writes:
             task = Task(task_id, task_path, addresses.run_in(config))
             sole = addresses.sole_writer(config, strict=self._on_conflict == "raise")
-            await self._engine.put_writes(self.serde, place, writes, task, sole)
+            root = addresses.root_of_run(config)
+            await self._engine.put_writes(self.serde, place, writes, task, sole, root)
 
     # ---- removing and copying ----------------------------------------------------------------
-
-    def delete_thread(self, thread_id: str) -> None:
-        """Remove a thread and everything of it."""
-        self._backend.finish(self._delete_thread(thread_id))
-
-    async def adelete_thread(self, thread_id: str) -> None:
-        """`delete_thread`, off the event loop."""
-        await self._backend.run(self._delete_thread(thread_id), writes=True)
-
-    async def _delete_thread(self, thread_id: str) -> None:
-        await self._engine.delete_thread(addresses.thread(thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Take back what these runs stored: their checkpoints, and their writes on others'."""
@@ -370,30 +359,6 @@ class DurableSaver(BaseCheckpointSaver[str]):
 
     async def _copy_thread(self, source: str, target: str) -> None:
         await self._engine.copy_thread(addresses.thread(source), addresses.thread(target))
-
-    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Shorten threads: "keep_latest" leaves the newest checkpoint of each namespace, "delete"
-        (or LangGraph Server's "delete_all") nothing. What the kept ones need stays readable.
-        """
-        self._backend.finish(self._prune(thread_ids, strategy))
-
-    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """`prune`, off the event loop."""
-        await self._backend.run(self._prune(thread_ids, strategy), writes=True)
-
-    async def _prune(self, thread_ids: Sequence[str], strategy: str) -> None:
-        acts = {
-            "keep_latest": self._engine.keep_latest,
-            "delete": self._engine.delete_thread,
-            "delete_all": self._engine.delete_thread,
-        }
-        act = acts.get(strategy) if isinstance(strategy, str) else None
-        if act is None:
-            raise ConfigurationError(
-                f'strategy is "keep_latest", "delete" or "delete_all", not {strategy!r}'
-            )
-        for thread_id in addresses.several("thread_ids", thread_ids):
-            await act(addresses.thread(thread_id))
 
     # ---- the rest ----------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from langgraph_durable._sqlite.connections import Settings, connections_to
 from langgraph_durable._sqlite.database import Database
 from langgraph_durable._sqlite.storage import SqliteStorage
 from langgraph_durable.errors import ConfigurationError
+from langgraph_durable.policies import Policy
 from langgraph_durable.saver import DurableSaver
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ class SqliteSaver(DurableSaver):
             thread, or "allow" it.
         cache_bytes: memory for digests of what is stored, by which new values are told from old
             ones without reading; 0 reads instead.
+        retention: a policy, applied in small steps as threads are written: every 32 puts.
+        warn_bytes: log a warning when a thread under `retention` holds more: "50 MB".
 
     Raises:
         ConfigurationError: an argument is wrong.
@@ -63,6 +66,8 @@ class SqliteSaver(DurableSaver):
         metadata_keys: Collection[str] | None = None,
         on_conflict: Literal["raise", "allow"] = "raise",
         cache_bytes: int = CACHE_BYTES,
+        retention: Policy | None = None,
+        warn_bytes: int | str | None = None,
     ) -> None:
         if durability not in ("full", "normal"):
             raise ConfigurationError(f'durability is "full" or "normal", not {durability!r}')
@@ -81,6 +86,8 @@ class SqliteSaver(DurableSaver):
             metadata_keys=metadata_keys,
             on_conflict=on_conflict,
             cache_bytes=cache_bytes,
+            retention=retention,
+            warn_bytes=warn_bytes,
         )
         self._shown = f"{connections.name!r}, durability={durability!r}"
 

@@ -29,11 +29,13 @@ MAY_USE: dict[str, set[str]] = {
     "_redis": {"errors", "_core"},
     "addresses": {"errors", "_core"},
     "timeline": {"errors"},
-    "saver": {"errors", "_core", "addresses", "timeline"},
-    "sqlite": {"errors", "_sqlite", "saver"},
-    "redis": {"errors", "addresses", "_redis", "saver"},
+    "policies": {"errors", "_core"},
+    "retention": {"errors", "_core", "addresses", "policies"},
+    "saver": {"errors", "_core", "addresses", "policies", "retention", "timeline"},
+    "sqlite": {"errors", "_sqlite", "policies", "saver"},
+    "redis": {"errors", "addresses", "_redis", "policies", "saver"},
     "urls": {"errors", "saver", "sqlite", "redis"},
-    FACE: {"errors", "sqlite", "redis", "urls", "timeline"},
+    FACE: {"errors", "policies", "retention", "sqlite", "redis", "urls", "timeline"},
     "demo": {FACE},
     "testing": {"errors"},
 }
@@ -47,7 +49,7 @@ RUNTIME = {
 CODE_FROM_BYTES = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "copyreg"}
 TEST_TOOLS = {"pytest", "hypothesis", "_pytest"}
 
-KNOWS_CONFIGS = {"addresses", "saver", "testing"}
+KNOWS_CONFIGS = {"addresses", "retention", "saver", "testing"}
 RUNS_GRAPHS = {"demo", "testing", "timeline"}
 
 FOREIGN: list[tuple[set[str], set[str], str]] = [

@@ -34,6 +34,7 @@ from langgraph_durable._core.records import (
     Held,
     Listing,
     Loaded,
+    Removed,
     Selection,
     Write,
     WritesDraft,
@@ -146,8 +147,7 @@ class Engine:
         )
 
     def _metadata(self, header: Header) -> dict[str, Any]:
-        metadata: dict[str, Any] = self._plain.loads_typed(("x1", header.metadata))
-        return metadata
+        return self.loads(header.metadata)
 
     def _remember(self, loaded: Loaded, header: Header, decoder: Decoder) -> Part:
         record = Record(header.versions.copy(), header.entries, header.capsules)
@@ -322,6 +322,7 @@ class Engine:
             refs=header.refs(),
             body=header.body(),
             guard=guard,
+            root=guard.root,
             announce_run=_is_news(part, run),
         )
 
@@ -382,6 +383,7 @@ class Engine:
         writes: Sequence[tuple[str, Any]],
         task: Task,
         sole: Callable[[], bool],
+        root: str | None = None,
     ) -> None:
         began = time.perf_counter()
         thread_id = place.thread_id
@@ -412,6 +414,7 @@ class Engine:
                 special=tuple(special.values()),
                 announce_run=_is_news(part, task.run),
                 sole=sole,
+                root=root,
             )
             try:
                 stored = await self.storage.put_writes(draft)
@@ -433,9 +436,10 @@ class Engine:
 
     # ---- removing and copying ----------------------------------------------------------------
 
-    async def delete_thread(self, thread_id: str) -> None:
-        await self.storage.drop(thread_id)
+    async def delete_thread(self, thread_id: str) -> Removed:
+        removed = await self.storage.drop(thread_id)
         self.memory.forget(thread_id)
+        return removed or Removed()
 
     async def delete_for_runs(self, runs: Sequence[str]) -> None:
         gone = set(runs)
@@ -443,7 +447,7 @@ class Engine:
         def decide(listing: Listing) -> Edit:
             drop = {(row.ns, row.id) for row in listing.rows if row.run in gone}
             writes = [write for write in listing.writes if write.run in gone]
-            return lineage.remove(listing, drop, writes, self._delta_channels)
+            return lineage.remove(listing, drop, writes, self.delta_channels)
 
         for thread_id in await self.storage.threads_of(runs):
             await self.storage.edit(thread_id, decide)
@@ -454,7 +458,7 @@ class Engine:
         def decide(listing: Listing) -> Edit:
             heads = set(listing.heads.items())
             drop = {(row.ns, row.id) for row in listing.rows} - heads
-            return lineage.remove(listing, drop, (), self._delta_channels)
+            return lineage.remove(listing, drop, (), self.delta_channels)
 
         await self.storage.edit(thread_id, decide)
         self.memory.forget(thread_id)
@@ -462,8 +466,17 @@ class Engine:
     async def copy_thread(self, source: str, target: str) -> None:
         await self.storage.copy(source, target)
 
-    def _delta_channels(self, metadata: bytes) -> Collection[str]:
-        counters = self._plain.loads_typed(("x1", metadata)).get(lineage.COUNTERS)
+    def loads(self, data: bytes) -> dict[str, Any]:
+        """A serialised dict of a header: its metadata, or the rest of the checkpoint."""
+        found: dict[str, Any] = self._plain.loads_typed(("x1", data))
+        return found
+
+    def dumps(self, metadata: Mapping[str, Any]) -> bytes:
+        return self._dump("metadata", dict(metadata))
+
+    def delta_channels(self, metadata: bytes) -> Collection[str]:
+        """The DeltaChannels that a header's metadata names."""
+        counters = self.loads(metadata).get(lineage.COUNTERS)
         return counters if isinstance(counters, dict) else ()
 
     @staticmethod

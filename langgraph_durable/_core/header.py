@@ -49,6 +49,8 @@ class Header:
     linked: bool = False
     """The parent was there when this was written, so it must be there unless it was removed."""
     capsules: dict[str, tuple[Capsule, Ref]] = field(default_factory=dict)
+    continued: bool = False
+    """A run went on from here to a checkpoint that was removed since."""
 
     def refs(self) -> Refs:
         values = (entry.ref for entry in self.entries.values())
@@ -84,7 +86,8 @@ class Header:
         ]
         spelled = [_shortened(key) if type(key) is str else key[1] for key in table]  # type: ignore[index]
         first = FORMAT, spelled, values, bare, seen
-        return seal.pack(ormsgpack.packb([*first, self.rest, self.metadata, self.linked, capsules]))
+        flags = self.linked | self.continued << 1
+        return seal.pack(ormsgpack.packb([*first, self.rest, self.metadata, flags, capsules]))
 
 
 @lru_cache(maxsize=4096)  # most versions are those of the checkpoint before
@@ -114,7 +117,7 @@ def read_header(row: CheckpointRow) -> Header:
         raw = ormsgpack.unpackb(seal.unpack(row.body))
         if raw[0] != FORMAT:
             raise seal.Damaged(f"record format {raw[0]!r} is not known to this version")
-        _, spelled, values, bare, seen, rest, metadata, linked, capsules = raw
+        _, spelled, values, bare, seen, rest, metadata, flags, capsules = raw
         table = [_lengthened(version) for version in spelled]
         named = [ref for ref in refs if ref.kind == VALUE]
         entries = {
@@ -134,7 +137,8 @@ def read_header(row: CheckpointRow) -> Header:
             },
             rest=rest,
             metadata=metadata,
-            linked=linked,
+            linked=bool(flags & 1),
+            continued=bool(flags & 2),
             capsules=_capsules(refs, capsules),
         )
     except (TypeError, ValueError, IndexError, KeyError) as error:

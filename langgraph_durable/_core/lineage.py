@@ -160,6 +160,11 @@ def read_row(thread_id: str, row: CheckpointRow) -> Header:
         raise seal.damaged(f"thread {thread_id!r}, checkpoint {row.id}", error) from error
 
 
+def resealed(thread_id: str, row: CheckpointRow, header: Header) -> CheckpointRow:
+    """`row` with another header."""
+    return replace(row, refs=pack_refs(header.refs()), body=header.body()).sealed(thread_id)
+
+
 def miss_parent(where: str, header: Header, row: CheckpointRow) -> None:
     """Raise if a parent that is not stored ought to be: it was there, and no rule removed it."""
     if header.linked:
@@ -171,8 +176,11 @@ def remove(
     drop: set[tuple[str, str]],
     drop_writes: Collection[WriteRow],
     delta_channels: Callable[[bytes], Collection[str]],
+    continued: Collection[tuple[str, str]] = (),
 ) -> Edit:
     """How to take `drop` out of a thread so that every survivor still reads as before.
+
+    Survivors in `continued` are marked as such: what went on from them goes.
 
     `delta_channels` tells the DeltaChannels that a header's metadata names.
     """
@@ -181,12 +189,18 @@ def remove(
     gone = set(edit.drop_writes)
     thinned = {(write.ns, write.id) for write in gone}
     kept_refs: list[Ref] = []
-    for row in listing.rows:
+    for each in listing.rows:
+        row = each
         if (row.ns, row.id) in drop:
             continue
         parent = row.ns, row.parent or ""
         if parent in drop or parent in thinned:
             row = thread.independent(row, orphan=parent in drop)
+        if (row.ns, row.id) in continued:
+            header = read_row(listing.thread_id, row)
+            header.continued = True
+            row = resealed(listing.thread_id, row, header)
+        if row is not each:
             edit.replace.append(row)
         kept_refs += unpack_refs(row.refs)
     for write in listing.writes:
@@ -237,9 +251,7 @@ class _Thread:
         header = read_row(self.thread_id, row)
         header.linked = header.linked and not orphan
         header.capsules = {**header.capsules, **self._capsules(row, header)}
-        parent = None if orphan else row.parent
-        refs, body = pack_refs(header.refs()), header.body()
-        return replace(row, parent=parent, refs=refs, body=body).sealed(self.thread_id)
+        return resealed(self.thread_id, replace(row, parent=None if orphan else row.parent), header)
 
     def _capsules(self, row: CheckpointRow, header: Header) -> Mapping[str, tuple[Capsule, Ref]]:
         missing = [

@@ -250,6 +250,8 @@ class Guard:
     """Refuse with `ConcurrentUpdate` unless the parent is still the head."""
     lenient: bool = False
     """Do not, if the parent is not stored: the caller asked for an id that nobody knows."""
+    root: str | None = None
+    """See `Draft.root`."""
     lead: bool = False
     """Become the head whatever the id: the caller asked to go on from the parent."""
 
@@ -264,6 +266,9 @@ class Draft:
     items: Mapping[bytes, bytes]
     """New payloads, not sealed, by digest."""
     memory: Recollection
+    root: str | None = field(default=None, kw_only=True)
+    """The checkpoint of the root namespace that the writing run goes on from: if it was deleted
+    with its thread, the write is refused as `ThreadDeleted`. None where no run writes."""
 
     def number(self, epoch: int, following: int) -> tuple[list[int], list[tuple[int, bytes]]]:
         """The final numbers of the new items, and `(number, sealed)` of those to add.
@@ -432,6 +437,29 @@ class Listing:
     writes: tuple[WriteRow, ...]
     heads: Mapping[str, str]
     spines: Spines
+    sizes: Mapping[int, int] = field(default_factory=dict)
+    """Bytes of each stored item, where they were asked for."""
+
+
+class Removed(NamedTuple):
+    """What a store has taken away."""
+
+    checkpoints: int = 0
+    writes: int = 0
+    items: int = 0
+    bytes: int = 0
+    """Of records and items, without the overhead of the store."""
+
+
+class Measured(NamedTuple):
+    """How much a store holds of a thread, and its first and last checkpoint by id."""
+
+    checkpoints: int
+    writes: int
+    items: int
+    bytes: int
+    oldest: str | None
+    newest: str | None
 
 
 @dataclass(slots=True)

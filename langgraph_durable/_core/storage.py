@@ -23,7 +23,9 @@ from langgraph_durable._core.records import (
     Held,
     Listing,
     Loaded,
+    Measured,
     Page,
+    Removed,
     Selection,
     Stored,
     WritesDraft,
@@ -69,11 +71,28 @@ class Storage(Protocol):
     async def put_writes(self, draft: WritesDraft) -> Stored:
         """Add pending writes; `Stale`, `ConcurrentUpdate`."""
 
-    async def edit(self, thread_id: str, decide: Callable[[Listing], Edit]) -> bool:
-        """Apply what `decide` makes of the thread, in a new epoch; False if there is no thread."""
+    async def edit(
+        self, thread_id: str, decide: Callable[[Listing], Edit | None], *, weigh: bool = False
+    ) -> Removed | None:
+        """Apply what `decide` makes of the thread, in a new epoch; None if there is no thread.
 
-    async def drop(self, thread_id: str) -> bool:
-        """Remove a thread and everything of it; False if there was none."""
+        Nothing happens if it makes nothing of it. `weigh` fills in `Listing.sizes`.
+        """
+
+    async def drop(self, thread_id: str) -> Removed | None:
+        """Remove a thread and everything of it, leaving a tombstone; None if there was none."""
+
+    async def survey(self, thread_id: str, *, weigh: bool = False) -> Listing | None:
+        """All rows of a thread, from one moment."""
+
+    async def threads(self, after: str | None, size: int) -> list[str]:
+        """The next `size` threads after one, in the order of the store; [] at the end."""
+
+    async def measure(self, thread_id: str) -> Measured | None:
+        """How much there is of a thread."""
+
+    async def reclaim(self) -> int:
+        """Give a bounded amount of free room back to the system: bytes; 0 when there is no more."""
 
     async def copy(self, source: str, target: str) -> bool:
         """Copy a whole thread; False if there is no source. The target must not exist."""

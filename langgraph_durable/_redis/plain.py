@@ -108,6 +108,12 @@ class _Thread:
             return self.answer(b"STALE")
         return None
 
+    def is_deleted(self, root: bytes) -> Reading:
+        if not root or (self.epoch is not None and (yield from self.has(b"c" + root + b"\0"))):
+            return False
+        last = yield "GET", self.keys.tomb
+        return last is not None and last >= root
+
     def taken(self, args: Sequence[bytes]) -> Reading:
         base, count = int(args[0]), int(args[1])
         following = int((yield from self.get(b"n")) or 0)
@@ -121,7 +127,7 @@ class _Thread:
     def renew(self, ttl: bytes) -> None:
         ttl = self.life or ttl
         if ttl not in (b"", b"0"):
-            self.writes += [("PEXPIRE", key, ttl) for key in self.keys]
+            self.writes += [("PEXPIRE", key, ttl) for key in self.keys[:2]]
 
     def signed(self, args: Sequence[bytes]) -> tuple[Answer, list[Command]]:
         self.version += 1
@@ -155,6 +161,8 @@ def _put(keys: ThreadKeys, args: list[bytes]) -> Twin:
     if (refused := (yield from thread.refused(args))) is not None:
         return refused  # type: ignore[no-any-return]
     ns, id, parent, sole, lenient, lead, row = args[8:15]
+    if (yield from thread.is_deleted(args[15])):
+        return [b"DELETED"], []
     place = id + b"\0" + ns
     head = yield from thread.get(b"h" + ns)
     if sole == b"1" and (head or b"") != parent and head != id:
@@ -162,7 +170,7 @@ def _put(keys: ThreadKeys, args: list[bytes]) -> Twin:
         if not (lenient == b"1" and head) or is_stored:
             return thread.answer(b"MOVED", head)
     added = not (yield from thread.has(b"c" + place))
-    if (clash := (yield from thread.taken(args[15:]))) is not None:
+    if (clash := (yield from thread.taken(args[16:]))) is not None:
         return clash  # type: ignore[no-any-return]
     thread.set(b"c" + place, row)
     if added:
@@ -178,8 +186,10 @@ def _put_writes(keys: ThreadKeys, args: list[bytes]) -> Twin:
     yield from thread.look()
     if (refused := (yield from thread.refused(args))) is not None:
         return refused  # type: ignore[no-any-return]
-    ns, id, sole, task, count = args[8:13]
-    end = 13 + 3 * int(count)
+    ns, id, sole, task, root, count = args[8:14]
+    if (yield from thread.is_deleted(root)):
+        return [b"DELETED"], []
+    end = 14 + 3 * int(count)
     place = id + b"\0" + ns
     if sole == b"1":
         head = yield from thread.get(b"h" + ns)
@@ -187,7 +197,7 @@ def _put_writes(keys: ThreadKeys, args: list[bytes]) -> Twin:
             return thread.answer(b"MOVED", head)
     packed = yield from thread.get(task_field(task))
     held = {row[0]: row for row in rows.unpack_task(packed or b"")}
-    new = [(int(args[k]), int(args[k + 1]), args[k + 2]) for k in range(13, end, 3)]
+    new = [(int(args[k]), int(args[k + 1]), args[k + 2]) for k in range(14, end, 3)]
     for first, many, _ in held.values():
         for idx, own, _ in new:
             if idx >= 0 and first >= 0 and idx < first + many and first < idx + own:
@@ -274,11 +284,21 @@ def _drop(keys: ThreadKeys, args: list[bytes]) -> Twin:
     if args[0] and thread.tokens[:TOKEN] != args[0]:
         return [b"STALE"], []
     names = yield "HKEYS", keys.hash
-    there = yield "EXISTS", *keys
-    if not there:
+    if not (yield "EXISTS", *keys[:2]):
         return [b"NONE"], []
     runs = [name[1:] for name in names if name[:1] == b"r"]
-    return [b"OK", runs], [("UNLINK", *keys)]
+    counts = dict.fromkeys((b"c", b"t", b"i"), 0)
+    size = 0
+    for name in names:
+        if name[:1] in counts:
+            counts[name[:1]] += 1
+            size += yield "HSTRLEN", keys.hash, name
+    writes: list[Command] = [("UNLINK", *keys[:2])]
+    last = yield "ZREVRANGE", keys.places, 0, 0
+    if last:
+        greatest = max(last[0].partition(b"\0")[0], args[2])
+        writes.append(("SET", keys.tomb, greatest, "PX", args[1]))
+    return [b"OK", runs, *counts.values(), size], writes
 
 
 def _expire(keys: ThreadKeys, args: list[bytes]) -> Twin:
@@ -289,7 +309,7 @@ def _expire(keys: ThreadKeys, args: list[bytes]) -> Twin:
     thread.life = args[0]
     thread.set("l", args[0])
     if args[0] == b"0":
-        thread.writes += [("PERSIST", key) for key in keys]
+        thread.writes += [("PERSIST", key) for key in keys[:2]]
     thread.renew(b"")
     return [b"OK"], thread.writes
 

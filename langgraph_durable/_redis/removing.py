@@ -7,6 +7,7 @@ nothing if the thread has changed since; then they look again.
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -16,17 +17,22 @@ from langgraph_durable._core.records import (
     Edit,
     Items,
     Listing,
+    Measured,
+    Removed,
     Runs,
     WriteRow,
 )
+from langgraph_durable._core.retention import id_at
 from langgraph_durable._redis import keys, rows
 from langgraph_durable._redis.marks import Seen, new_epoch, new_token
-from langgraph_durable._redis.reading import MANY, about, ask, fetch, fields, threads
+from langgraph_durable._redis.reading import MANY, about, ask, fetch, fields, steadily, threads
 from langgraph_durable._redis.requests import Call, Command, Request, Word
 from langgraph_durable._redis.writing import Context, announcements, refuse
 from langgraph_durable.errors import ConfigurationError, StorageBusy
 
 TRIES = 20
+TOMB = 7 * 86_400_000
+"""Milliseconds for which late writes of a deleted thread are told apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +45,7 @@ class Whole:
     runs: frozenset[str]
 
 
-async def _look(context: Context, thread_id: str) -> Whole | None:
+async def _look(context: Context, thread_id: str, *, weigh: bool = False) -> Whole | None:
     at = context.keys.thread(thread_id)
     state, names = await ask(thread_id, [("HMGET", at.hash, "e", "v", "k"), ("HKEYS", at.hash)])
     if state[0] is None:
@@ -64,14 +70,15 @@ async def _look(context: Context, thread_id: str) -> Whole | None:
     for page, listed in pages.items():
         some = [tasks.get(digest) for digest in rows.digests(listed)]
         writes += rows.unpack_tasks(thread_id, page.partition(b":")[2], some)
+    items = {int(name[1:]) for name in by_kind.get(b"i", ())}
     listing = Listing(
         thread_id,
         tuple(made),
         tuple(writes),
         {keys.decoded(ns): keys.id_text(id) for ns, id in heads.items()},
         await _spines(context, thread_id, [*made, *writes]),
+        await _sizes(context, thread_id, items) if weigh else {},
     )
-    items = {int(name[1:]) for name in by_kind.get(b"i", ())}
     runs = frozenset(keys.decoded(name[1:]) for name in by_kind.get(b"r", ()))
     seen = Seen(state[0], int(state[1]), state[2])
     return Whole(seen, listing, items, runs)
@@ -128,24 +135,81 @@ def _chunked(command: str, key: Word, words: Sequence[Word], step: int = 1) -> I
 # ---- removing ------------------------------------------------------------------------------------
 
 
-async def edit(context: Context, thread_id: str, decide: Callable[[Listing], Edit]) -> bool:
+async def edit(
+    context: Context, thread_id: str, decide: Callable[[Listing], Edit | None], weigh: bool
+) -> Removed | None:
     for _ in range(TRIES):
-        whole = await _look(context, thread_id)
+        whole = await _look(context, thread_id, weigh=weigh)
         if whole is None:
-            return False
+            return None
         plan = decide(whole.listing)
+        if plan is None:
+            return Removed()
         left = Left(whole, plan)
         if not left.rows and not left.writes:
-            if await _drop_as_seen(context, thread_id, whole):
-                return True
+            dropped = await _drop(context, thread_id, whole.seen.tokens[:6])
+            if dropped is not None:
+                return dropped
             continue
+        removed = await _weighed(context, thread_id, left)
         if await _apply(context, thread_id, whole.seen, left.commands()):
             await _unannounce(context, thread_id, left.gone_runs)
-            return True
+            return removed
     raise StorageBusy(
         f"thread {thread_id!r}: others wrote to it {TRIES} times while parts of it were to be "
         "removed. Nothing was removed; try again."
     )
+
+
+async def _weighed(context: Context, thread_id: str, left: Left) -> Removed:
+    """What an edit removes."""
+    before, plan = left.whole.listing, left.plan
+    gone = [row for row in before.rows if (row.ns, row.id) in plan.drop]
+    stay = set(left.writes)
+    writes = [write for write in before.writes if write not in stay]
+    items = left.whole.items - plan.keep
+    sizes = await _sizes(context, thread_id, items)
+    size = sum(len(row.refs) + len(row.body) for row in gone) + sum(sizes.values())
+    size += sum(len(write.refs) + len(write.body) for write in writes)
+    return Removed(len(gone), len(writes), len(items), size)
+
+
+async def _sizes(context: Context, thread_id: str, items: Iterable[int]) -> dict[int, int]:
+    at, order = context.keys.thread(thread_id), sorted(items)
+    sizes: dict[int, int] = {}
+    for start in range(0, len(order), MANY):
+        some = order[start : start + MANY]
+        commands: list[Command] = [("HSTRLEN", at.hash, keys.item_field(n)) for n in some]
+        sizes.update(zip(some, await ask(thread_id, commands), strict=True))
+    return sizes
+
+
+async def survey(context: Context, thread_id: str, weigh: bool) -> Listing | None:
+    async def read(mark: object) -> Listing | None:
+        whole = await _look(context, thread_id, weigh=weigh)
+        return None if whole is None else whole.listing
+
+    return await steadily(context, thread_id, read)
+
+
+async def measure(context: Context, thread_id: str) -> Measured | None:
+    """By its records and the lengths of its items."""
+    listing = await survey(context, thread_id, weigh=True)
+    if listing is None:
+        return None
+    ids = [row.id for row in listing.rows]
+    size = sum(len(row.refs) + len(row.body) for row in listing.rows)
+    size += sum(len(write.refs) + len(write.body) for write in listing.writes)
+    counts = len(ids), len(listing.writes), len(listing.sizes)
+    ends = min(ids, default=None), max(ids, default=None)
+    return Measured(*counts, size + sum(listing.sizes.values()), *ends)
+
+
+async def threads_after(context: Context, after: str | None, size: int) -> list[str]:
+    """By name: what the index names may come and go meanwhile."""
+    last = None if after is None else keys.encoded(after)
+    named = sorted(map(keys.encoded, await threads(context)))
+    return [keys.decoded(name) for name in named if last is None or name > last][:size]
 
 
 class Left:
@@ -223,24 +287,19 @@ def writes_words(writes: Iterable[WriteRow]) -> list[Word]:
     return words
 
 
-async def drop(context: Context, thread_id: str) -> bool:
+async def drop(context: Context, thread_id: str) -> Removed | None:
     return await _drop(context, thread_id, "")
 
 
-async def _drop_as_seen(context: Context, thread_id: str, whole: Whole) -> bool:
-    return await _drop(context, thread_id, whole.seen.tokens[:6])
-
-
-async def _drop(context: Context, thread_id: str, token: bytes | str) -> bool:
+async def _drop(context: Context, thread_id: str, token: bytes | str) -> Removed | None:
     """Remove a thread (if its last write is still the one with this token)."""
-    call = Call("drop", context.keys.thread(thread_id), (token,))
+    call = Call("drop", context.keys.thread(thread_id), (token, TOMB, id_at(time.time())))
     [answer] = await Request(about(thread_id), call=call, writes=True)
     context.marks.forget(thread_id)
-    if answer[0] == b"STALE":
-        return False
-    if answer[0] == b"OK":
-        await _unannounce(context, thread_id, map(keys.decoded, answer[1]), thread=True)
-    return bool(answer[0] == b"OK")
+    if answer[0] != b"OK":
+        return None
+    await _unannounce(context, thread_id, map(keys.decoded, answer[1]), thread=True)
+    return Removed(*answer[2:6])
 
 
 async def _unannounce(

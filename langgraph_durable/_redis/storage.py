@@ -12,7 +12,9 @@ from langgraph_durable._core.records import (
     Held,
     Listing,
     Loaded,
+    Measured,
     Page,
+    Removed,
     Selection,
     Stored,
     WritesDraft,
@@ -54,11 +56,26 @@ class RedisStorage:
     async def put_writes(self, draft: WritesDraft) -> Stored:
         return await writing.put_writes(self.context, draft)
 
-    async def edit(self, thread_id: str, decide: Callable[[Listing], Edit]) -> bool:
-        return await removing.edit(self.context, thread_id, decide)
+    async def edit(
+        self, thread_id: str, decide: Callable[[Listing], Edit | None], *, weigh: bool = False
+    ) -> Removed | None:
+        return await removing.edit(self.context, thread_id, decide, weigh)
 
-    async def drop(self, thread_id: str) -> bool:
+    async def drop(self, thread_id: str) -> Removed | None:
         return await removing.drop(self.context, thread_id)
+
+    async def survey(self, thread_id: str, *, weigh: bool = False) -> Listing | None:
+        return await removing.survey(self.context, thread_id, weigh)
+
+    async def threads(self, after: str | None, size: int) -> list[str]:
+        return await removing.threads_after(self.context, after, size)
+
+    async def measure(self, thread_id: str) -> Measured | None:
+        return await removing.measure(self.context, thread_id)
+
+    async def reclaim(self) -> int:
+        """Nothing is left to do: a server frees what is removed by itself."""
+        return 0
 
     async def copy(self, source: str, target: str) -> bool:
         return await removing.copy(self.context, source, target)

@@ -21,7 +21,7 @@ from langgraph_durable._redis import keys, rows
 from langgraph_durable._redis.keys import Keys
 from langgraph_durable._redis.marks import Mark, Marks, Seen, new_epoch, new_token
 from langgraph_durable._redis.requests import Call, Command, Request, Word
-from langgraph_durable.errors import ConcurrentUpdate, CorruptionError, StorageBusy
+from langgraph_durable.errors import ConcurrentUpdate, CorruptionError, StorageBusy, ThreadDeleted
 
 TRIES = 50
 PATIENT = 3
@@ -161,6 +161,8 @@ async def _attempt(
             _note(context, thread_id, answer)
             if draft.epoch is not None:
                 raise Stale
+        elif answer[0] == b"DELETED":
+            raise ThreadDeleted(thread_id, draft.root)
         elif answer[0] != b"EARLY":
             refuse(thread_id, answer)
     raise StorageBusy(
@@ -235,6 +237,10 @@ def _head(answer: Answer) -> str | None:
     return keys.id_text(answer[4]) if len(answer) > 4 and answer[4] else None
 
 
+def _root(draft: Draft) -> bytes:
+    return b"" if draft.root is None else keys.id_bytes(draft.root)
+
+
 async def put(context: Context, draft: CheckpointDraft) -> Stored:
     ns, id = keys.encoded(draft.ns), keys.id_bytes(draft.id)
     parent = b"" if draft.parent is None else keys.id_bytes(draft.parent)
@@ -242,7 +248,7 @@ async def put(context: Context, draft: CheckpointDraft) -> Stored:
 
     def words(numbered: Numbered) -> tuple[Sequence[Word], int]:
         row = draft.row(numbered.finals)
-        own = ns, id, parent, *guard, rows.pack_checkpoint(row)
+        own = ns, id, parent, *guard, rows.pack_checkpoint(row), _root(draft)
         return own, len(row.refs) + len(row.body)
 
     def end(answer: Answer) -> bool:
@@ -258,7 +264,7 @@ async def put_writes(context: Context, draft: WritesDraft) -> Stored:
 
     def words(numbered: Numbered) -> tuple[Sequence[Word], int]:
         made = draft.rows(numbered.finals, taken)
-        own: list[Word] = [*place, int(draft.sole()), task, len(made)]
+        own: list[Word] = [*place, int(draft.sole()), task, _root(draft), len(made)]
         for row in made:
             own += (row.idx, row.count, rows.pack_write(row))
         return own, sum(len(row.refs) + len(row.body) for row in made)

@@ -1,58 +1,100 @@
-"""The verbs that remove: `edit`, `drop`."""
+"""The verbs that remove: `edit`, `drop`, `reclaim`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from langgraph_durable._core.records import Edit, Listing
+from langgraph_durable._core.records import Edit, Listing, Removed
 from langgraph_durable._core.seal import name
-from langgraph_durable._sqlite import rows
+from langgraph_durable._sqlite import measuring, rows, tombs
 from langgraph_durable._sqlite.notes import Notes
 from langgraph_durable._sqlite.rows import Connection
 from langgraph_durable._sqlite.schema import BITS, MOST_ITEMS
 from langgraph_durable._sqlite.writing import new_epoch
 
+PAGES = 64
+"""Pages that a removal gives back at once, so that it stays short."""
+RECLAIM = 1024
+
 _PLACE = "tid = ? AND ns = ? AND id = ?"
 
 
-def drop(conn: Connection, notes: Notes, thread_id: str) -> bool:
+def drop(conn: Connection, notes: Notes, thread_id: str) -> Removed | None:
     notes.threads.pop(thread_id, None)
     tid = rows.thread_number(conn, thread_id)
     if tid is None:
-        return False
+        return None
+    measured = measuring.measure(conn, thread_id)
+    assert measured is not None
+    tombs.bury(conn, thread_id)
     _keep_items(conn, tid, ())
     for table in ("checkpoints", "writes", "tallies", "runs", "threads"):
         conn.execute(f"DELETE FROM lgd_{table} WHERE tid = ?", (tid,))
     conn.execute("DELETE FROM lgd_heads WHERE thread_id = ?", (name(thread_id),))
-    return True
+    _give_back(conn)
+    return Removed(*measured[:4])
 
 
-def edit(conn: Connection, notes: Notes, thread_id: str, decide: Callable[[Listing], Edit]) -> bool:
-    notes.threads.pop(thread_id, None)
+def edit(
+    conn: Connection,
+    notes: Notes,
+    thread_id: str,
+    decide: Callable[[Listing], Edit | None],
+    weigh: bool,
+) -> Removed | None:
     tid = rows.thread_number(conn, thread_id)
     if tid is None:
-        return False
-    before = rows.listing(conn, thread_id, tid)
+        return None
+    before = rows.listing(conn, thread_id, tid, weigh=weigh)
     plan = decide(before)
+    if plan is None:
+        return Removed()
+    notes.threads.pop(thread_id, None)
     stays = {(row.ns, row.id) for row in before.rows} - plan.drop
     taken_back = {(w.ns, w.id, w.task_id, w.idx) for w in plan.drop_writes}
-    writes_stay = any(
-        (w.ns, w.id) not in plan.drop and (w.ns, w.id, w.task_id, w.idx) not in taken_back
+    writes = [
+        w
         for w in before.writes
-    )
-    if not stays and not writes_stay:
+        if (w.ns, w.id) in plan.drop or (w.ns, w.id, w.task_id, w.idx) in taken_back
+    ]
+    if not stays and len(writes) == len(before.writes):
         return drop(conn, notes, thread_id)
     _remove_rows(conn, tid, plan)
     _move_heads(conn, thread_id, tid, plan)
-    _keep_items(conn, tid, plan.keep)
-    conn.execute(
-        "DELETE FROM lgd_runs WHERE tid = ?1 AND run NOT IN ("
-        "SELECT run FROM lgd_checkpoints WHERE tid = ?1 AND run IS NOT NULL "
-        "UNION SELECT run FROM lgd_writes WHERE tid = ?1 AND run IS NOT NULL)",
-        (tid,),
-    )
+    items, size = _keep_items(conn, tid, plan.keep)
+    _forget_runs(conn, tid)
     conn.execute("UPDATE lgd_threads SET epoch = ? WHERE tid = ?", (new_epoch(), tid))
-    return True
+    _give_back(conn)
+    gone = [row for row in before.rows if (row.ns, row.id) in plan.drop]
+    size += sum(len(row.refs) + len(row.body) for row in gone)
+    size += sum(len(write.refs) + len(write.body) for write in writes)
+    return Removed(len(gone), len(writes), items, size)
+
+
+def _forget_runs(conn: Connection, tid: int) -> None:
+    """Drop the notes of runs of which nothing is left."""
+    known = conn.execute("SELECT 1 FROM lgd_runs WHERE tid = ? LIMIT 1", (tid,)).fetchone()
+    if known:
+        conn.execute(
+            "DELETE FROM lgd_runs WHERE tid = ?1 AND run NOT IN ("
+            "SELECT run FROM lgd_checkpoints WHERE tid = ?1 AND run IS NOT NULL "
+            "UNION SELECT run FROM lgd_writes WHERE tid = ?1 AND run IS NOT NULL)",
+            (tid,),
+        )
+
+
+def reclaim(conn: Connection, notes: Notes) -> int:
+    """Give some free pages back to the file system; how many bytes."""
+    return _give_back(conn, RECLAIM)
+
+
+def _give_back(conn: Connection, pages: int = PAGES) -> int:
+    free = conn.execute("PRAGMA freelist_count").fetchone()[0]
+    if not free:
+        return 0
+    conn.execute(f"PRAGMA incremental_vacuum({pages})").fetchall()
+    size, left = (conn.execute(f"PRAGMA {p}").fetchone() for p in ("page_size", "freelist_count"))
+    return int(size[0] * (free - left[0]))
 
 
 def _remove_rows(conn: Connection, tid: int, plan: Edit) -> None:
@@ -82,14 +124,17 @@ def _move_heads(conn: Connection, thread_id: str, tid: int, plan: Edit) -> None:
             conn.execute("INSERT INTO lgd_heads VALUES (?, ?, ?, ?)", values)
 
 
-def _keep_items(conn: Connection, tid: int, keep: Collection[int]) -> None:
-    """Remove the gaps between the items that stay."""
+def _keep_items(conn: Connection, tid: int, keep: Collection[int]) -> tuple[int, int]:
+    """Remove the gaps between the items that stay; how many items and bytes that were."""
     start = tid << BITS
-    following = 0
+    following = items = size = 0
     for n in [*sorted(keep), MOST_ITEMS + 1]:
         if n > following:
-            conn.execute(
-                "DELETE FROM lgd_items WHERE key BETWEEN ? AND ?",
+            gone = conn.execute(
+                "DELETE FROM lgd_items WHERE key BETWEEN ? AND ? RETURNING length(body)",
                 (start + following, start + n - 1),
-            )
+            ).fetchall()
+            items += len(gone)
+            size += sum(length for (length,) in gone)
         following = n + 1
+    return items, size

@@ -24,7 +24,7 @@ from langgraph_durable._core.records import (
     unpack_refs,
 )
 from langgraph_durable._core.seal import name, unname
-from langgraph_durable._sqlite.schema import BITS
+from langgraph_durable._sqlite.schema import BITS, MOST_ITEMS
 
 Connection = sqlite3.Connection
 Accept = Callable[[str, CheckpointRow], bool]
@@ -119,6 +119,7 @@ def _fetch(
 
 _BETWEEN = "SELECT key - ?, body FROM lgd_items WHERE key BETWEEN ? AND ?"
 _AMONG = "SELECT key - ?, body FROM lgd_items WHERE key IN (SELECT value FROM json_each(?))"
+_SIZES = "SELECT key - ?, length(body) FROM lgd_items WHERE key BETWEEN ? AND ?"
 SHORT = 8
 
 
@@ -136,7 +137,7 @@ def _merged(stretches: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         yield first, last
 
 
-def listing(conn: Connection, thread_id: str, tid: int) -> Listing:
+def listing(conn: Connection, thread_id: str, tid: int, *, weigh: bool = False) -> Listing:
     rows = conn.execute(f"SELECT {CHECKPOINT} FROM lgd_checkpoints c WHERE tid = ?", (tid,))
     writes = conn.execute(f"SELECT {WRITE} FROM lgd_writes WHERE tid = ?", (tid,))
     heads = conn.execute("SELECT ns, id FROM lgd_heads WHERE thread_id = ?", (name(thread_id),))
@@ -149,10 +150,13 @@ def listing(conn: Connection, thread_id: str, tid: int) -> Listing:
             raise seal.damaged(f"thread {thread_id!r}, item {number}", error) from error
         return seal.peek_spine(stored)
 
+    start = tid << BITS
+    sizes = dict(conn.execute(_SIZES, (start, start, start | MOST_ITEMS))) if weigh else {}
     return Listing(
         thread_id,
         tuple(map(checkpoint, rows)),
         tuple(map(write, writes)),
         {unname(ns): unname(id) for ns, id in heads},
         functools.cache(spines),
+        sizes,
     )

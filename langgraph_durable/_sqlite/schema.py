@@ -79,6 +79,12 @@ CREATE TABLE lgd_items (
     body BLOB NOT NULL
 ) STRICT;
 
+CREATE TABLE lgd_tombs (
+    thread_id ANY PRIMARY KEY NOT NULL,
+    id        ANY NOT NULL,
+    time      INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE lgd_runs (
     run ANY NOT NULL,
     tid INTEGER NOT NULL,

@@ -18,12 +18,14 @@ from langgraph_durable._core.records import (
     Held,
     Listing,
     Loaded,
+    Measured,
     Page,
+    Removed,
     Selection,
     Stored,
     WritesDraft,
 )
-from langgraph_durable._sqlite import reading, removing, writing
+from langgraph_durable._sqlite import measuring, reading, removing, writing
 from langgraph_durable._sqlite.notes import Notes
 from langgraph_durable._sqlite.rows import Accept, Connection
 
@@ -128,11 +130,25 @@ class SqliteStorage:
     async def put_writes(self, draft: WritesDraft) -> Stored:
         return await _store(writing.put_writes, draft)
 
-    async def edit(self, thread_id: str, decide: Callable[[Listing], Edit]) -> bool:
-        return await _write(removing.edit, thread_id, thread_id, decide)
+    async def edit(
+        self, thread_id: str, decide: Callable[[Listing], Edit | None], *, weigh: bool = False
+    ) -> Removed | None:
+        return await _write(removing.edit, thread_id, thread_id, decide, weigh)
 
-    async def drop(self, thread_id: str) -> bool:
+    async def drop(self, thread_id: str) -> Removed | None:
         return await _write(removing.drop, thread_id, thread_id)
+
+    async def survey(self, thread_id: str, *, weigh: bool = False) -> Listing | None:
+        return await _read(measuring.survey, thread_id, thread_id, weigh)
+
+    async def threads(self, after: str | None, size: int) -> list[str]:
+        return await _read(measuring.threads, None, after, size)
+
+    async def measure(self, thread_id: str) -> Measured | None:
+        return await _read(measuring.measure, thread_id, thread_id)
+
+    async def reclaim(self) -> int:
+        return await _write(removing.reclaim, None)
 
     async def copy(self, source: str, target: str) -> bool:
         return await _write(writing.copy, source, source, target)

@@ -18,7 +18,7 @@ from langgraph_durable._core.records import (
 )
 from langgraph_durable._core.seal import name, unname
 from langgraph_durable._core.storage import Stale
-from langgraph_durable._sqlite import rows
+from langgraph_durable._sqlite import rows, tombs
 from langgraph_durable._sqlite.notes import Notes, ThreadNote
 from langgraph_durable._sqlite.rows import Connection, Name
 from langgraph_durable._sqlite.schema import BITS, MOST_ITEMS
@@ -107,6 +107,8 @@ def _thread_for(conn: Connection, notes: Notes, draft: Draft) -> ThreadNote:
         sql = "SELECT tid, epoch FROM lgd_threads WHERE thread_id = ?"
         found = conn.execute(sql, (name(draft.thread_id),)).fetchone()
         note = ThreadNote(*found) if found else None
+    if draft.root is not None:
+        tombs.check(conn, note, draft.thread_id, draft.root)
     seen = note.epoch if note else None
     if draft.epoch is not None and (draft.epoch != seen or draft.memory.is_void()):
         raise Stale

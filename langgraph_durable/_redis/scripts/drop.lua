@@ -1,8 +1,20 @@
 -- Remove a thread. Answers the runs that wrote to it.
--- ARGV 1 the token of its last write, if it must still be that one
+-- ARGV 1 the token of its last write, if it must still be that one, 2 milliseconds of a tombstone,
+-- 3 the greatest id that can have been made by now
 if ARGV[1] ~= '' and string.sub(tokens or '', 1, TOKEN) ~= ARGV[1] then return {'STALE'} end
-local runs = {}
+local runs, size, counts = {}, 0, {[99] = 0, [116] = 0, [105] = 0}
 for _, field in ipairs(call('HKEYS', H)) do
-  if string.byte(field) == 114 then runs[#runs + 1] = string.sub(field, 2) end
+  local kind = string.byte(field)
+  if kind == 114 then runs[#runs + 1] = string.sub(field, 2) end
+  if counts[kind] then
+    counts[kind] = counts[kind] + 1
+    size = size + call('HSTRLEN', H, field)
+  end
 end
-return call('UNLINK', H, X) > 0 and {'OK', runs} or {'NONE'}
+local last = call('ZREVRANGE', X, 0, 0)[1]
+if last then
+  last = string.match(last, '^[^%z]*')
+  call('SET', D, less(last, ARGV[3]) and ARGV[3] or last, 'PX', ARGV[2])
+end
+if call('UNLINK', H, X) == 0 then return {'NONE'} end
+return {'OK', runs, counts[99], counts[116], counts[105], size}

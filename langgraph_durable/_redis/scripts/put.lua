@@ -1,15 +1,7 @@
 -- Add or replace a checkpoint.
--- ARGV 9 ns, 10 id, 11 parent, 12 sole, 13 lenient, 14 lead, 15 row, 16 ... new items
+-- ARGV 9 ns, 10 id, 11 parent, 12 sole, 13 lenient, 14 lead, 15 row, 16 root, 17 ... new items
 
--- By bytes: Lua's own `<` goes by the locale of the server.
-local function less(a, b)
-  for k = 1, math.min(#a, #b) do
-    local x, y = string.byte(a, k), string.byte(b, k)
-    if x ~= y then return x < y end
-  end
-  return #a < #b
-end
-
+if is_deleted(ARGV[16]) then return {'DELETED'} end
 local answer = refused()
 if answer then return answer end
 local ns, id, parent = ARGV[9], ARGV[10], ARGV[11]
@@ -20,11 +12,11 @@ if ARGV[12] == '1' and (head or '') ~= parent and head ~= id then
   local is_stored = call('HEXISTS', H, 'c' .. parent .. '\0' .. ns) == 1
   if not lenient or is_stored then return state('MOVED', head) end
 end
-answer = taken(16)
+answer = taken(17)
 if answer then return answer end
 
 local added = call('HEXISTS', H, 'c' .. place) == 0
-store_items(16)
+store_items(17)
 set('c' .. place, ARGV[15])
 if added then
   set('q', checkpoints + 1)

@@ -1,9 +1,10 @@
 -- Add pending writes of one task.
--- ARGV 9 ns, 10 id, 11 sole, 12 task's digest, 13 rows, then (idx, count, row) of each, new items
+-- ARGV 9 ns, 10 id, 11 sole, 12 task's digest, 13 root, 14 rows, then (idx, count, row) of each, new items
+if is_deleted(ARGV[13]) then return {'DELETED'} end
 local answer = refused()
 if answer then return answer end
-local ns, id, task, rows = ARGV[9], ARGV[10], ARGV[12], tonumber(ARGV[13])
-local first, last = 14, 13 + 3 * rows
+local ns, id, task, rows = ARGV[9], ARGV[10], ARGV[12], tonumber(ARGV[14])
+local first, last = 15, 14 + 3 * rows
 local place = id .. '\0' .. ns
 if ARGV[11] == '1' then
   local head = call('HGET', H, 'h' .. ns)

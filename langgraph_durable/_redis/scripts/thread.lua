@@ -6,10 +6,11 @@
 --   h<ns> head   r<run> a run that wrote   i<n> item
 --   c<place> checkpoint   t<digest> rows of writes of one task at one place
 --   w<page>:<place> digests of the tasks that wrote at a place, so many to a page
--- and the sorted set X holds the places of its checkpoints. A place is `id NUL ns`.
+-- and the sorted set X holds the places of its checkpoints. A place is `id NUL ns`. D is left when a
+-- thread is deleted: the greatest of its ids.
 --
 -- Scripts are not rolled back, so everything is checked before anything is written.
-local H, X = KEYS[1], KEYS[2]
+local H, X, D = KEYS[1], KEYS[2], KEYS[3]
 local call = redis.call
 local TOKEN, TOKENS, DIGEST, DIGESTS, MANY = 6, 32, 16, 64, 1000
 
@@ -40,6 +41,23 @@ local function has_seen(its_epoch, its_version, token)
   local age = version - tonumber(its_version)
   local at = age * TOKEN
   return its_epoch == epoch and age >= 0 and string.sub(tokens, at + 1, at + TOKEN) == token
+end
+
+-- By bytes: Lua's own `<` goes by the locale of the server.
+local function less(a, b)
+  for k = 1, math.min(#a, #b) do
+    local x, y = string.byte(a, k), string.byte(b, k)
+    if x ~= y then return x < y end
+  end
+  return #a < #b
+end
+
+-- Whether a run goes on from a checkpoint of the root that was deleted with its thread.
+local function is_deleted(root)
+  if root == '' then return false end
+  if epoch and call('HEXISTS', H, 'c' .. root .. '\0') == 1 then return false end
+  local last = call('GET', D)
+  return last and not less(last, root)
 end
 
 -- Writers: ARGV 1 token of this write, 2-4 epoch, version and token that it relies on, 5 the epoch

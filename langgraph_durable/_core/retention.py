@@ -1,0 +1,257 @@
+"""What a policy may remove of a thread, and what stays whatever it says. No I/O.
+
+    View      what a policy sees of a thread, made from a `Listing`; reads bodies only when asked
+    to_drop   the checkpoints that a policy lets go, without those that must stay
+
+Always kept: the head of each namespace that is alive, checkpoints that wait for an answer or have
+unfinished tasks, and what a resume from, or a return to, a kept checkpoint needs of sub-graphs.
+(What a kept DeltaChannel needs is seen to by `lineage.remove`.) The namespace of a sub-graph's call
+(`node:task`) is alive as long as the checkpoint that made the call; one of a sub-graph
+with a memory of its own (`node`) always.
+"""
+
+from __future__ import annotations
+
+import bisect
+import uuid
+from collections.abc import Callable, Mapping, Set
+from datetime import datetime
+from functools import cached_property
+from typing import Any, Protocol
+
+from langgraph_durable._core import lineage
+from langgraph_durable._core.records import (
+    CheckpointRow,
+    Listing,
+    WriteRow,
+    numbers,
+    order_of,
+    unpack_refs,
+)
+
+Place = tuple[str, str]
+"""Namespace and id."""
+TAGS = "checkpoint_tags"
+"""The metadata key under which a checkpoint's tags are."""
+INTERRUPT = -3
+"""The index of an interrupt among the writes of a task."""
+UUID_EPOCH = 0x01B21DD213814000
+"""100 ns steps from the epoch of UUIDs to that of Unix."""
+
+Loads = Callable[[bytes], dict[str, Any]]
+"""Rebuilds a serialised dict."""
+
+
+class Rule(Protocol):
+    """What is asked of a policy."""
+
+    def keeps(self, view: View) -> Set[Place]: ...
+    def releases(self, view: View) -> bool: ...
+    @property
+    def exact(self) -> bool: ...
+
+
+def id_time(id: str) -> float | None:
+    """When an id was made, in seconds, if it says so: LangGraph's do."""
+    try:
+        found = uuid.UUID(id)
+    except ValueError:
+        return None
+    if found.version != 6:
+        return None
+    value = found.int
+    ticks = (value >> 80) << 12 | (value >> 64) & 0x0FFF
+    return (ticks - UUID_EPOCH) / 1e7
+
+
+def id_at(moment: float) -> str:
+    """The greatest id that can have been made until then."""
+    ticks = int(moment * 1e7) + UUID_EPOCH
+    return f"{ticks >> 28:08x}-{ticks >> 12 & 0xFFFF:04x}-6{ticks & 0xFFF:03x}-ffff-{'f' * 12}"
+
+
+class View:
+    """One thread as a policy sees it."""
+
+    def __init__(self, listing: Listing, loads: Loads, now: float) -> None:
+        self.listing, self.now, self._loads = listing, now, loads
+        self.rows: dict[Place, CheckpointRow] = {(row.ns, row.id): row for row in listing.rows}
+        self.places: Set[Place] = frozenset(self.rows)
+        self.heads: Set[Place] = set(listing.heads.items()) & self.places
+        self._metadata: dict[Place, dict[str, Any]] = {}
+        self._times: dict[Place, float] = {}
+
+    @cached_property
+    def newest_first(self) -> Mapping[str, list[Place]]:
+        """The checkpoints of each namespace; the head comes first, whatever its id."""
+        found: dict[str, list[Place]] = {}
+        for place in self.places:
+            found.setdefault(place[0], []).append(place)
+        for places in found.values():
+            places.sort(key=lambda p: (p in self.heads, p[1]), reverse=True)
+        return found
+
+    @cached_property
+    def writes(self) -> Mapping[Place, list[WriteRow]]:
+        found: dict[Place, list[WriteRow]] = {}
+        for write in self.listing.writes:
+            found.setdefault((write.ns, write.id), []).append(write)
+        return found
+
+    @cached_property
+    def children(self) -> Mapping[Place, list[Place]]:
+        found: dict[Place, list[Place]] = {}
+        for place, row in self.rows.items():
+            if row.parent is not None:
+                found.setdefault((row.ns, row.parent), []).append(place)
+        return found
+
+    def metadata(self, place: Place) -> dict[str, Any]:
+        if place not in self._metadata:
+            header = lineage.read_row(self.listing.thread_id, self.rows[place])
+            self._metadata[place] = self._loads(header.metadata)
+        return self._metadata[place]
+
+    def time(self, place: Place) -> float:
+        """When a checkpoint was made: its id says so, or else its `ts`."""
+        if place not in self._times:
+            made = id_time(place[1])
+            if made is None:
+                header = lineage.read_row(self.listing.thread_id, self.rows[place])
+                made = _timestamp(self._loads(header.rest).get("ts"), self.now)
+            self._times[place] = made
+        return self._times[place]
+
+    def since(self, moment: float) -> Set[Place]:
+        return {place for place in self.places if self.time(place) >= moment}
+
+    def tags(self, place: Place) -> Set[str]:
+        found = self.metadata(place).get(TAGS)
+        return set(found) if isinstance(found, list) else set()
+
+    @cached_property
+    def idle(self) -> float:
+        """Seconds since the last checkpoint."""
+        return self.now - max(map(self.time, self.places), default=self.now)
+
+    @cached_property
+    def interrupted(self) -> Set[Place]:
+        return {(w.ns, w.id) for w in self.listing.writes if w.idx == INTERRUPT} & self.places
+
+    @cached_property
+    def unfinished(self) -> Set[Place]:
+        """Where a run can go on: nothing continues it, and there is something to do."""
+        return {place for place in self.places if self._is_unfinished(place)}
+
+    def _is_unfinished(self, place: Place) -> bool:
+        children = self.children.get(place, ())
+        if children:
+            # A fork answers nobody: its model still waits, unless a run of its own went on.
+            if place not in self.interrupted or self._answered(place):
+                return False
+            sources = {self.metadata(child).get("source") for child in children}
+            return sources <= {"fork", "update"}
+        if lineage.read_row(self.listing.thread_id, self.rows[place]).continued:
+            return False
+        if self.writes.get(place):
+            return True
+        channels = {ref.channel for ref in unpack_refs(self.rows[place].refs)}
+        return "__start__" in channels or any(c.startswith("branch:to:") for c in channels)
+
+    def continued(self, drop: Set[Place]) -> Set[Place]:
+        """Survivors that a run went on from, to nothing but checkpoints that go."""
+        return {
+            place
+            for place, children in self.children.items()
+            if place in self.places - drop - self.unfinished and drop >= set(children)
+        }
+
+    def _answered(self, place: Place) -> bool:
+        rows = self.writes.get(place, ())
+        asked = {write.task_id for write in rows if write.idx == INTERRUPT}
+        return asked <= {write.task_id for write in rows if write.idx >= 0}
+
+    @cached_property
+    def is_waiting(self) -> bool:
+        """Somebody may still answer or go on, at the newest checkpoint of the thread."""
+        return bool(self.unfinished & self.heads)
+
+    @cached_property
+    def is_finished(self) -> bool:
+        root = self.listing.heads.get("")
+        return root is not None and ("", root) not in self.unfinished
+
+    def within(self, budget: int) -> Set[Place]:
+        """The newest checkpoints whose records, and items counted once, fit into `budget`."""
+        sizes, spines = self.listing.sizes, self.listing.spines
+        counted: set[int] = set()
+        kept: set[Place] = set()
+        for place in sorted(self.places, key=lambda p: (p in self.heads, p[1]), reverse=True):
+            refs = list(unpack_refs(self.rows[place].refs))
+            budget -= len(self.rows[place].refs) + len(self.rows[place].body)
+            for write in self.writes.get(place, ()):
+                budget -= len(write.refs) + len(write.body)
+                refs += unpack_refs(write.refs)
+            for ref in refs:
+                new = {*numbers(ref.spine), *order_of(ref, spines)} - counted
+                counted |= new
+                budget -= sum(sizes.get(n, 0) for n in new)
+            if budget < 0:
+                break
+            kept.add(place)
+        return kept
+
+
+def _timestamp(text: object, otherwise: float) -> float:
+    try:
+        return datetime.fromisoformat(text).timestamp()  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return otherwise
+
+
+def to_drop(view: View, rule: Rule) -> set[Place]:
+    """The checkpoints that may go; all of them if the thread is over."""
+    wanted = rule.keeps(view)
+    if rule.exact:
+        return set(view.places - wanted)
+    if not wanted and rule.releases(view):
+        return set(view.places)
+    return must_stay(view, set(view.places - wanted))
+
+
+def must_stay(view: View, drop: set[Place]) -> set[Place]:
+    """`drop` without what has to stay, as long as other checkpoints do."""
+    kept: set[Place] = set(view.places - drop)
+    for ns in sorted(view.newest_first, key=lambda ns: (ns.count("|"), ns)):
+        places = set(view.newest_first[ns])
+        owner = _owner(view, ns)
+        if owner is not None and owner in view.places and owner not in kept:
+            kept -= places
+            continue
+        kept |= places & (view.heads | view.unfinished)
+        if ns and owner is None:
+            kept |= _seen_from(view, ns, kept)
+    return set(view.places - kept)
+
+
+def _owner(view: View, ns: str) -> Place | None:
+    """The checkpoint whose task called the sub-graph that `ns` is for; None if it is not one."""
+    if ":" not in ns.rpartition("|")[2]:
+        return None
+    parents = view.metadata(view.newest_first[ns][0]).get("parents")
+    if not isinstance(parents, dict) or not parents:
+        return None
+    return max(((str(n), str(i)) for n, i in parents.items()), key=lambda p: len(p[0]))
+
+
+def _seen_from(view: View, ns: str, kept: Set[Place]) -> Set[Place]:
+    """What a return to a kept checkpoint finds in a sub-graph that has a memory of its own."""
+    above = ns.rpartition("|")[0]
+    ids = sorted(place[1] for place in view.newest_first[ns])
+    found = set()
+    for owner, id in kept:
+        if owner == above:
+            at = bisect.bisect_left(ids, id)
+            if at:
+                found.add((ns, ids[at - 1]))
+    return found

@@ -1,0 +1,39 @@
+"""The verbs that look over whole threads: `survey`, `threads`, `measure`."""
+
+from __future__ import annotations
+
+from langgraph_durable._core.records import Listing, Measured
+from langgraph_durable._core.seal import unname
+from langgraph_durable._sqlite import rows
+from langgraph_durable._sqlite.rows import Connection
+from langgraph_durable._sqlite.schema import BITS, MOST_ITEMS
+
+_ITEMS = "FROM lgd_items WHERE key BETWEEN ? AND ?"
+
+
+def survey(conn: Connection, thread_id: str, weigh: bool) -> Listing | None:
+    tid = rows.thread_number(conn, thread_id)
+    return None if tid is None else rows.listing(conn, thread_id, tid, weigh=weigh)
+
+
+def threads(conn: Connection, after: str | None, size: int) -> list[str]:
+    sql = "SELECT thread_id FROM lgd_threads WHERE ?1 IS NULL OR thread_id > ?1 ORDER BY 1 LIMIT ?2"
+    return [unname(key) for (key,) in conn.execute(sql, (rows.optional(after), size))]
+
+
+def measure(conn: Connection, thread_id: str) -> Measured | None:
+    """By aggregates; SQLite knows the length of a value without reading it."""
+    tid = rows.thread_number(conn, thread_id)
+    if tid is None:
+        return None
+    counted = "SELECT count(*), coalesce(sum(length(refs) + length(body)), 0)"
+    checkpoints, size, oldest, newest = conn.execute(
+        f"{counted}, min(id), max(id) FROM lgd_checkpoints WHERE tid = ?", (tid,)
+    ).fetchone()
+    writes, more = conn.execute(f"{counted} FROM lgd_writes WHERE tid = ?", (tid,)).fetchone()
+    start = tid << BITS
+    items, most = conn.execute(
+        f"SELECT count(*), coalesce(sum(length(body)), 0) {_ITEMS}", (start, start + MOST_ITEMS)
+    ).fetchone()
+    ends = [None if end is None else unname(end) for end in (oldest, newest)]
+    return Measured(checkpoints, writes, items, size + more + most, *ends)

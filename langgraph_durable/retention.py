@@ -1,0 +1,606 @@
+"""Retention as users call it: prune, plan, tag, delete, stats; in both colours.
+
+A call over many threads is a flow of small steps, one or two transactions each, so that others
+write in between. A flow is written once, as a coroutine that awaits `do(step)`: for a sync caller
+`do` finishes the step where it is, for an async caller the backend runs it.
+"""
+
+from __future__ import annotations
+
+import builtins
+import logging
+import random
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+
+from langchain_core.runnables import RunnableConfig
+
+from langgraph_durable import addresses
+from langgraph_durable._core.pruning import Pruner, ThreadPlan, added
+from langgraph_durable._core.records import Removed
+from langgraph_durable._core.retention import id_time
+from langgraph_durable._core.units import in_bytes, in_seconds, shown_bytes
+from langgraph_durable.errors import ConfigurationError, DurableError
+from langgraph_durable.policies import Duration, Policy, Size
+
+if TYPE_CHECKING:
+    from langgraph_durable._core.engine import Engine
+    from langgraph_durable._core.pruning import Policed
+
+T = TypeVar("T")
+Do = Callable[..., Awaitable[Any]]
+Progress = Callable[[int, int], None]
+"""Called with the number of threads done so far, and of checkpoints removed."""
+logger = logging.getLogger("langgraph_durable")
+
+STEP = 32
+"""Puts to a thread between two automatic steps."""
+MOST = 256
+"""Checkpoints that an automatic step removes at most."""
+MOST_COUNTED = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """What a delete has removed."""
+
+    checkpoints: int = 0
+    writes: int = 0
+    items: int = 0
+    artifacts: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PruneReport:
+    """What a prune has removed."""
+
+    threads: int = 0
+    checkpoints: int = 0
+    writes: int = 0
+    items: int = 0
+    artifacts: int = 0
+    bytes: int = 0
+    """Of records and items."""
+    reclaimed: int = 0
+    """Bytes given back to the file system (SQLite)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrunePlan:
+    """What a prune would remove; nothing was touched. Prints as a table."""
+
+    strategy: Policy | str
+    threads: tuple[ThreadPlan, ...]
+
+    @property
+    def kept(self) -> int:
+        return sum(sum(each.kept.values()) for each in self.threads)
+
+    @property
+    def removed(self) -> int:
+        return sum(len(ids) for each in self.threads for ids in each.removed.values())
+
+    @property
+    def bytes(self) -> int:
+        """Of the records; items that nothing points at afterwards come on top."""
+        return sum(sum(each.bytes.values()) for each in self.threads)
+
+    def __str__(self) -> str:
+        rows = [
+            (each.thread_id, ns, each.kept[ns], len(each.removed[ns]), shown_bytes(each.bytes[ns]))
+            for each in self.threads
+            for ns in sorted(each.kept)
+        ]
+        total = ("total", "", self.kept, self.removed, shown_bytes(self.bytes))
+        return _table([("thread", "namespace", "kept", "removed", "bytes"), *rows, total])
+
+
+def _table(rows: Sequence[Sequence[object]]) -> str:
+    texts = [[str(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if k < 2 else cell.rjust(width)
+            for k, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in texts
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadStats:
+    """How much there is of one thread; `channels` says items and bytes by channel, if asked for."""
+
+    checkpoints: int
+    writes: int
+    items: int
+    bytes: int
+    oldest: float | None
+    newest: float | None
+    """Seconds since 1970, where ids tell the time (LangGraph's do)."""
+    channels: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """How much there is in the store."""
+
+    threads: Mapping[str, ThreadStats]
+
+    def _sum(self, what: str) -> int:
+        return sum(getattr(each, what) for each in self.threads.values())
+
+    @property
+    def checkpoints(self) -> int:
+        return self._sum("checkpoints")
+
+    @property
+    def writes(self) -> int:
+        return self._sum("writes")
+
+    @property
+    def items(self) -> int:
+        return self._sum("items")
+
+    @property
+    def bytes(self) -> int:
+        return self._sum("bytes")
+
+    def __str__(self) -> str:
+        head = ("thread", "", "checkpoints", "writes", "items", "bytes")
+        rows = [
+            (name, "", t.checkpoints, t.writes, t.items, shown_bytes(t.bytes))
+            for name, t in self.threads.items()
+        ]
+        total = ("total", "", self.checkpoints, self.writes, self.items, shown_bytes(self.bytes))
+        return _table([head, *rows, total])
+
+
+class _Latest(Policy):
+    """ "keep_latest": the head of each namespace."""
+
+    __slots__ = ()
+
+    def keeps(self, view: Any) -> Any:
+        return view.heads
+
+    @property
+    def exact(self) -> bool:
+        return True
+
+
+class _Nothing(Policy):
+    """ "delete"."""
+
+    __slots__ = ()
+
+    def keeps(self, view: Any) -> Any:
+        return frozenset()
+
+    def releases(self, view: Any) -> bool:
+        return True
+
+
+_NAMED: dict[str, Policy] = {
+    "keep_latest": _Latest(),
+    "delete": _Nothing(),
+    "delete_all": _Nothing(),
+}
+
+
+def checked_policy(strategy: object) -> Policy:
+    """A policy, or one of LangGraph's names for one."""
+    found = _NAMED.get(strategy) if isinstance(strategy, str) else strategy
+    if not isinstance(found, Policy):
+        raise ConfigurationError(
+            f'strategy is a policy, "keep_latest", "delete" or "delete_all", not {strategy!r}'
+        )
+    return found
+
+
+class Backend(Protocol):
+    """Runs coroutines over a storage: to the end at once, or for an event loop."""
+
+    def finish(self, work: Coroutine[Any, Any, T]) -> T: ...
+    async def run(self, work: Coroutine[Any, Any, T], *, writes: bool) -> T: ...
+    def open(self) -> None: ...
+    def close(self) -> None: ...
+    async def aclose(self) -> None: ...
+
+
+class Retention:
+    """The part of a saver that removes; mixed into `DurableSaver`."""
+
+    if TYPE_CHECKING:
+        _backend: Backend
+        _engine: Engine
+
+    def _set_up_retention(self, retention: object, warn_bytes: Size | None) -> None:
+        if retention is not None and not isinstance(retention, Policy):
+            raise ConfigurationError(f"retention is a policy like KeepLast(20), not {retention!r}")
+        self._retention = retention
+        self._warn_bytes = None if warn_bytes is None else in_bytes("warn_bytes", warn_bytes)
+        self._pruner = Pruner(self._engine)
+        self._puts: dict[str, int] = {}
+        self._pruning: _Background | None = None
+
+    # ---- flows -------------------------------------------------------------------------------
+
+    def _now(self, flow: Callable[[Do], Coroutine[Any, Any, T]]) -> T:
+        async def do(step: Coroutine[Any, Any, Any], *, writes: bool = True) -> Any:
+            return self._backend.finish(step)
+
+        work = flow(do)
+        try:
+            work.send(None)
+        except StopIteration as end:
+            return cast("T", end.value)
+        raise RuntimeError("a sync flow suspended")
+
+    async def _later(self, flow: Callable[[Do], Coroutine[Any, Any, T]]) -> T:
+        async def do(step: Coroutine[Any, Any, Any], *, writes: bool = True) -> Any:
+            return await self._backend.run(step, writes=writes)
+
+        return await flow(do)
+
+    # ---- pruning -----------------------------------------------------------------------------
+
+    def prune(
+        self,
+        thread_ids: Sequence[str] | None = None,
+        *,
+        strategy: Policy | str = "keep_latest",
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> PruneReport | PrunePlan:
+        """Shorten threads by a policy; what the kept checkpoints need stays readable.
+
+        Args:
+            thread_ids: which ones; None for all.
+            strategy: a policy, or LangGraph's "keep_latest" (the head of each namespace, no more),
+                "delete" or "delete_all".
+            dry_run: return the plan, and remove nothing.
+            progress: called with threads done and checkpoints removed so far.
+
+        Example:
+            >>> saver.prune(["thread-1"], strategy=KeepLast(5))   # doctest: +SKIP
+        """
+        if dry_run:
+            return self.plan_prune(thread_ids, strategy=strategy)
+        policy, named = checked_policy(strategy), _named(thread_ids)
+        return self._now(lambda do: self._prune(do, named, policy, progress))
+
+    async def aprune(
+        self,
+        thread_ids: Sequence[str] | None = None,
+        *,
+        strategy: Policy | str = "keep_latest",
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> PruneReport | PrunePlan:
+        """`prune`, off the event loop."""
+        if dry_run:
+            return await self.aplan_prune(thread_ids, strategy=strategy)
+        policy, named = checked_policy(strategy), _named(thread_ids)
+        return await self._later(lambda do: self._prune(do, named, policy, progress))
+
+    async def _prune(
+        self, do: Do, named: Sequence[str] | None, policy: Policy, progress: Progress | None
+    ) -> PruneReport:
+        now, done = time.time(), 0
+        total = Removed()
+        async for thread_id in self._each(do, named):
+            if isinstance(policy, _Nothing):
+                removed = await do(self._engine.delete_thread(thread_id))
+            else:
+                removed = await do(self._pruner.prune(thread_id, policy, now))
+            total, done = added([total, removed]), done + 1
+            if progress is not None:
+                progress(done, total.checkpoints)
+        return await self._report(do, done, total)
+
+    async def _report(self, do: Do, done: int, total: Removed) -> PruneReport:
+        freed = await do(self._pruner.reclaim()) if total.checkpoints else 0
+        some = total.checkpoints, total.writes, total.items
+        return PruneReport(done, *some, 0, total.bytes, freed)
+
+    async def _each(self, do: Do, named: Sequence[str] | None) -> Any:
+        if named is not None:
+            for thread_id in named:
+                yield thread_id
+            return
+        after = None
+        while page := await do(self._pruner.threads(after), writes=False):
+            after = page[-1]
+            for thread_id in page:
+                yield thread_id
+
+    def plan_prune(
+        self, thread_ids: Sequence[str] | None = None, *, strategy: Policy | str
+    ) -> PrunePlan:
+        """What `prune` would remove; nothing is touched. Print it for a table."""
+        named, policy = _named(thread_ids), checked_policy(strategy)
+        return self._now(lambda do: self._plan(do, named, policy, strategy))
+
+    async def aplan_prune(
+        self, thread_ids: Sequence[str] | None = None, *, strategy: Policy | str
+    ) -> PrunePlan:
+        """`plan_prune`, off the event loop."""
+        named, policy = _named(thread_ids), checked_policy(strategy)
+        return await self._later(lambda do: self._plan(do, named, policy, strategy))
+
+    async def _plan(
+        self, do: Do, named: Sequence[str] | None, policy: Policed, strategy: Policy | str
+    ) -> PrunePlan:
+        now = time.time()
+        plans = []
+        async for thread_id in self._each(do, named):
+            plan = await do(self._pruner.plan(thread_id, policy, now), writes=False)
+            if plan is not None:
+                plans.append(plan)
+        return PrunePlan(strategy, tuple(plans))
+
+    def apply_prune(self, plan: PrunePlan, *, progress: Progress | None = None) -> PruneReport:
+        """Remove what a plan names. What was written since, or must stay by now, stays."""
+        return self._now(lambda do: self._apply(do, plan, progress))
+
+    async def aapply_prune(
+        self, plan: PrunePlan, *, progress: Progress | None = None
+    ) -> PruneReport:
+        """`apply_prune`, off the event loop."""
+        return await self._later(lambda do: self._apply(do, plan, progress))
+
+    async def _apply(self, do: Do, plan: PrunePlan, progress: Progress | None) -> PruneReport:
+        if not isinstance(plan, PrunePlan):
+            raise ConfigurationError(f"apply_prune takes what plan_prune returns, not {plan!r}")
+        total, done = Removed(), 0
+        for each in plan.threads:
+            if each.drop:
+                total = added([total, await do(self._pruner.apply(each))])
+            done += 1
+            if progress is not None:
+                progress(done, total.checkpoints)
+        return await self._report(do, done, total)
+
+    # ---- as threads are written --------------------------------------------------------------
+
+    async def _after_put(self, thread_id: str) -> None:
+        """A small step of the retention policy, now and then."""
+        policy = self._retention
+        if policy is None:
+            return
+        # Processes that write little begin anywhere in the count, so that steps come all the same.
+        count = self._puts.get(thread_id)
+        count = random.Random().randrange(STEP) if count is None else count + 1
+        if count >= STEP:
+            count = 0
+            try:
+                await self._pruner.prune(thread_id, cast("Policed", policy), time.time(), MOST)
+            except DurableError as error:  # the put is stored; the next step tries again
+                logger.warning("retention of thread %r: %s", thread_id, error)
+            if self._warn_bytes is not None:
+                await self._warn(thread_id)
+        if len(self._puts) >= MOST_COUNTED:
+            self._puts.clear()
+        self._puts[thread_id] = count
+
+    async def _warn(self, thread_id: str) -> None:
+        found = await self._pruner.measure(thread_id)
+        if found is not None and self._warn_bytes is not None and found.bytes > self._warn_bytes:
+            logger.warning(
+                "thread %r holds %s in %d checkpoints, above warn_bytes=%s",
+                thread_id,
+                shown_bytes(found.bytes),
+                found.checkpoints,
+                shown_bytes(self._warn_bytes),
+            )
+
+    def start_pruning(self, *, interval: Duration = "10m", strategy: Policy | None = None) -> None:
+        """Prune all threads in the background, every `interval`, until `stop_pruning` or the end.
+
+        Args:
+            interval: from the end of one round to the next.
+            strategy: the policy; the saver's `retention` if None.
+        """
+        policy = strategy if strategy is not None else self._retention
+        if policy is None:
+            raise ConfigurationError("start_pruning needs strategy=, or a saver with retention=")
+        seconds = in_seconds("interval", interval)
+        if self._pruning is not None:
+            raise ConfigurationError("pruning is under way already: stop_pruning() first")
+        self._pruning = _Background(self, checked_policy(policy), seconds)
+
+    def stop_pruning(self) -> None:
+        """End what `start_pruning` began, after the thread it is at."""
+        pruning, self._pruning = self._pruning, None
+        if pruning is not None:
+            pruning.stop()
+
+    # ---- tags --------------------------------------------------------------------------------
+
+    def tag(self, config: RunnableConfig, *tags: str) -> None:
+        """Give a checkpoint (the latest, if none is named) tags; `KeepTagged` keeps it by them.
+
+        They show in its metadata, under `checkpoint_tags`.
+
+        Raises:
+            ConfigurationError: there is no such checkpoint.
+        """
+        self._backend.finish(self._retag(config, _checked_tags(tags), gone=()))
+
+    async def atag(self, config: RunnableConfig, *tags: str) -> None:
+        """`tag`, off the event loop."""
+        await self._backend.run(self._retag(config, _checked_tags(tags), gone=()), writes=True)
+
+    def untag(self, config: RunnableConfig, *tags: str) -> None:
+        """Take tags from a checkpoint; all of them, if none is named."""
+        self._backend.finish(self._retag(config, (), gone=tags or None))
+
+    async def auntag(self, config: RunnableConfig, *tags: str) -> None:
+        """`untag`, off the event loop."""
+        await self._backend.run(self._retag(config, (), gone=tags or None), writes=True)
+
+    async def _retag(
+        self, config: RunnableConfig, new: Sequence[str], *, gone: Sequence[str] | None
+    ) -> None:
+        def change(old: builtins.list[str]) -> builtins.list[str]:
+            stay = [] if gone is None else [tag for tag in old if tag not in gone]
+            return [*stay, *(tag for tag in new if tag not in stay)]
+
+        place = addresses.place_in(config)
+        if not await self._pruner.retag(place, change):
+            raise ConfigurationError(
+                f"thread {place.thread_id!r}: there is no checkpoint {place.id or ''} to tag"
+            )
+
+    # ---- deleting ----------------------------------------------------------------------------
+
+    def delete_thread(self, thread_id: str) -> Deleted:
+        """Remove a thread and everything of it, in one step; say what that was.
+
+        It sticks: what a run that began before still writes is refused with `ThreadDeleted`. A
+        new conversation under the same id just works.
+        """
+        return self._backend.finish(self._delete(thread_id))
+
+    async def adelete_thread(self, thread_id: str) -> Deleted:
+        """`delete_thread`, off the event loop."""
+        return await self._backend.run(self._delete(thread_id), writes=True)
+
+    async def _delete(self, thread_id: str) -> Deleted:
+        gone = await self._engine.delete_thread(addresses.thread(thread_id))
+        return Deleted(gone.checkpoints, gone.writes, gone.items, 0, gone.bytes)
+
+    def delete_threads(
+        self, thread_ids: Iterable[str] | None = None, *, filter: dict[str, Any] | None = None
+    ) -> Deleted:
+        """Remove several threads: by id, or those with a checkpoint that fits `filter`."""
+        return self._now(lambda do: self._delete_several(do, thread_ids, filter))
+
+    async def adelete_threads(
+        self, thread_ids: Iterable[str] | None = None, *, filter: dict[str, Any] | None = None
+    ) -> Deleted:
+        """`delete_threads`, off the event loop."""
+        return await self._later(lambda do: self._delete_several(do, thread_ids, filter))
+
+    async def _delete_several(
+        self, do: Do, thread_ids: Iterable[str] | None, filter: dict[str, Any] | None
+    ) -> Deleted:
+        if (thread_ids is None) == (not filter):
+            raise ConfigurationError("delete_threads takes thread ids, or a filter, not both")
+        if thread_ids is not None:
+            named = addresses.several("thread_ids", thread_ids)
+        else:
+            named = [t async for t in self._each(do, None) if await do(self._fits(t, filter or {}))]
+        total = Deleted()
+        for thread_id in named:
+            gone = await do(self._delete(thread_id))
+            counts = zip(_counts(total), _counts(gone), strict=True)
+            total = Deleted(*(a + b for a, b in counts))
+        return total
+
+    async def _fits(self, thread_id: str, filter: dict[str, Any]) -> bool:
+        selection = addresses.selection({"configurable": {"thread_id": thread_id}}, None)
+        serde = self.serde  # type: ignore[attr-defined]
+        found, _ = await self._engine.page(
+            serde, selection, addresses.checked_filter(filter), None, 1
+        )
+        return bool(found)
+
+    # ---- stats -------------------------------------------------------------------------------
+
+    def stats(self, thread_ids: Sequence[str] | None = None, *, channels: bool = False) -> Stats:
+        """How much there is: of all threads, or of these.
+
+        On SQLite by aggregates; on Redis each thread's records are read. `channels` adds items and
+        bytes by channel, for which the records of each thread are read on both.
+        """
+        named = _named(thread_ids)
+        return self._now(lambda do: self._stats(do, named, channels))
+
+    async def astats(
+        self, thread_ids: Sequence[str] | None = None, *, channels: bool = False
+    ) -> Stats:
+        """`stats`, off the event loop."""
+        named = _named(thread_ids)
+        return await self._later(lambda do: self._stats(do, named, channels))
+
+    async def _stats(self, do: Do, named: Sequence[str] | None, channels: bool) -> Stats:
+        found: dict[str, ThreadStats] = {}
+        async for thread_id in self._each(do, named):
+            measured = await do(self._pruner.measure(thread_id), writes=False)
+            if measured is None:
+                continue
+            by_channel = {}
+            if channels:
+                by_channel = await do(self._pruner.channels(thread_id), writes=False)
+            oldest, newest = (
+                None if end is None else id_time(end) for end in (measured.oldest, measured.newest)
+            )
+            found[thread_id] = ThreadStats(
+                measured.checkpoints,
+                measured.writes,
+                measured.items,
+                measured.bytes,
+                oldest,
+                newest,
+                by_channel,
+            )
+        return Stats(found)
+
+
+def _counts(some: Deleted) -> tuple[int, ...]:
+    return some.checkpoints, some.writes, some.items, some.artifacts, some.bytes
+
+
+def _named(thread_ids: Sequence[str] | None) -> Sequence[str] | None:
+    if thread_ids is None:
+        return None
+    return [addresses.thread(each) for each in addresses.several("thread_ids", thread_ids)]
+
+
+def _checked_tags(tags: Sequence[str]) -> Sequence[str]:
+    if not tags:
+        raise ConfigurationError("tag takes the names of the tags")
+    return [str(addresses.check_text("a tag", tag)) for tag in tags]
+
+
+class _Background:
+    """A daemon thread that prunes now and then."""
+
+    def __init__(self, saver: Retention, policy: Policy, interval: float) -> None:
+        self._ended = threading.Event()
+        self._thread = threading.Thread(
+            target=self._work,
+            args=(saver, policy, interval),
+            name="langgraph_durable pruning",
+            daemon=True,
+        )
+        self._thread.start()
+
+    def _work(self, saver: Retention, policy: Policy, interval: float) -> None:
+        def pause(threads: int, checkpoints: int) -> None:
+            if self._ended.is_set():
+                raise _Stopped
+
+        while not self._ended.is_set():
+            try:
+                saver.prune(strategy=policy, progress=pause)
+            except _Stopped:
+                return
+            except DurableError as error:
+                logger.warning("background pruning: %s", error)
+            self._ended.wait(interval)
+
+    def stop(self) -> None:
+        self._ended.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+
+class _Stopped(Exception):
+    """The background thread was told to end."""

@@ -1,0 +1,328 @@
+"""Retention: what policies keep, that nothing kept changes, and that deletes stick."""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+import pickle
+import random
+import threading
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
+
+import backends
+import pytest
+from langgraph.checkpoint.base.id import uuid6
+from langgraph.graph import END, START, StateGraph
+from langgraph.types import Command, interrupt
+
+from langgraph_durable import (
+    ConfigurationError,
+    Deleted,
+    DropIdle,
+    Finished,
+    KeepInterrupted,
+    KeepLast,
+    KeepTagged,
+    MaxAge,
+    MaxBytes,
+    Milestones,
+    PrunePlan,
+    Thin,
+    ThreadDeleted,
+)
+from langgraph_durable.saver import DurableSaver
+
+CONFIG: Any = {"configurable": {"thread_id": "t"}}
+POLICIES = [
+    KeepLast(2),
+    MaxAge("0s"),
+    Thin(every="1h", after="0s"),
+    MaxBytes("1 B"),
+    KeepTagged(),
+    Milestones(),
+    KeepInterrupted(),
+    Finished(),
+    KeepLast(1) | KeepTagged("a"),
+    KeepLast(3) & MaxBytes("10 MB"),
+    ~KeepLast(2),
+]
+
+
+@pytest.fixture(params=[*backends.EVERYWHERE, "scriptless"])
+def saver(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    with backends.ALL[request.param](tmp_path) as opened:
+        yield opened
+
+
+class State(TypedDict):
+    log: Annotated[list[str], operator.add]
+
+
+def family() -> Any:
+    """A graph with a sub-graph, two parallel questions, and a last word."""
+    inner = StateGraph(State)
+    inner.add_node("ask", lambda state: {"log": [f"inner {interrupt('inner?')}"]})
+    inner.add_edge(START, "ask")
+    outer = StateGraph(State)
+    outer.add_node("a", lambda state: {"log": ["a"]})
+    outer.add_node("sub", inner.compile())
+    outer.add_node("other", lambda state: {"log": [f"other {interrupt('other?')}"]})
+    outer.add_node("end", lambda state: {"log": ["end"]})
+    outer.add_edge(START, "a")
+    outer.add_edge("a", "sub")
+    outer.add_edge("a", "other")
+    outer.add_edge(["sub", "other"], "end")
+    outer.add_edge("end", END)
+    return outer
+
+
+def chat(saver: DurableSaver, turns: int, thread: str = "t") -> None:
+    graph = StateGraph(State)
+    graph.add_node("a", lambda state: {"log": ["a"]})
+    graph.add_edge(START, "a")
+    compiled = graph.compile(checkpointer=saver)
+    for turn in range(turns):
+        words = f"{turn}: {'word ' * 20}"
+        compiled.invoke({"log": [words]}, {"configurable": {"thread_id": thread}})
+
+
+def everything(saver: DurableSaver) -> dict[Any, Any]:
+    return {
+        tuple(sorted(t.config["configurable"].items())): (
+            t.checkpoint,
+            t.metadata,
+            t.pending_writes,
+        )
+        for t in saver.list(None)
+    }
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=repr)
+def test_what_a_policy_keeps_reads_back_as_before(saver: DurableSaver, policy: Any) -> None:
+    chat(saver, 4)
+    saver.tag(CONFIG, "a")
+    before = everything(saver)
+    plan = saver.prune(["t"], strategy=policy, dry_run=True)
+    assert isinstance(plan, PrunePlan)
+    assert everything(saver) == before
+    report: Any = saver.apply_prune(plan)
+    after = everything(saver)
+    assert after.items() <= before.items()
+    assert report.checkpoints == len(before) - len(after) == plan.removed
+    assert saver.get_tuple(CONFIG) is not None
+    chat(saver, 1)
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=repr)
+@pytest.mark.parametrize("mode", ["sync", "exit"])
+def test_an_interrupted_thread_resumes_as_its_twin_that_was_never_pruned(
+    saver: DurableSaver, policy: Any, mode: Any
+) -> None:
+    graph = family().compile(checkpointer=saver)
+    ends = []
+    for thread, pruned in (("t", True), ("twin", False)):
+        config: Any = {"configurable": {"thread_id": thread}}
+        graph.invoke({"log": ["hi"]}, config, durability=mode)
+        for _ in range(2):
+            if pruned:
+                saver.prune([thread], strategy=policy)
+            asked = graph.get_state(config).tasks
+            answers = {i.id: "yes" for task in asked for i in task.interrupts}
+            first = dict(list(answers.items())[:1])
+            graph.invoke(Command(resume=first), config, durability=mode)
+        if pruned:
+            saver.prune([thread], strategy=policy)
+        ends.append(graph.get_state(config).values)
+        assert graph.get_state(config).next == ()
+    assert ends[0] == ends[1]
+    assert "end" in ends[0]["log"]
+
+
+def test_a_sub_graphs_namespace_goes_with_the_checkpoint_that_called_it(
+    saver: DurableSaver,
+) -> None:
+    graph = family().compile(checkpointer=saver)
+    for turn in range(3):
+        graph.invoke({"log": [f"{turn}"]}, CONFIG)
+        answers = {i.id: "y" for task in graph.get_state(CONFIG).tasks for i in task.interrupts}
+        graph.invoke(Command(resume=answers), CONFIG)
+    assert {t.config["configurable"]["checkpoint_ns"] for t in saver.list(CONFIG)} != {""}
+    saver.prune(["t"], strategy=KeepLast(1))
+    assert [t.config["configurable"]["checkpoint_ns"] for t in saver.list(CONFIG)] == [""]
+
+
+def test_what_was_written_after_the_plan_stays(saver: DurableSaver) -> None:
+    chat(saver, 2)
+    plan = saver.plan_prune(strategy=KeepLast(1))
+    planned = {id for each in plan.threads for ids in each.removed.values() for id in ids}
+    before = {t.config["configurable"]["checkpoint_id"] for t in saver.list(CONFIG)}
+    chat(saver, 1)
+    newer = {t.config["configurable"]["checkpoint_id"] for t in saver.list(CONFIG)} - before
+    saver.apply_prune(plan)
+    left = {t.config["configurable"]["checkpoint_id"] for t in saver.list(CONFIG)}
+    assert newer <= left
+    assert not left & planned
+    assert str(plan).splitlines()[0].split() == ["thread", "namespace", "kept", "removed", "bytes"]
+
+
+def test_tags_show_in_metadata_and_keep_their_checkpoint(saver: DurableSaver) -> None:
+    chat(saver, 3)
+    oldest = list(saver.list(CONFIG))[-1].config
+    saver.tag(oldest, "milestone", "first")
+    saver.prune(["t"], strategy=Milestones())
+    assert len(list(saver.list(CONFIG))) == 2
+    [found] = saver.list(CONFIG, filter={"checkpoint_tags": ["milestone", "first"]})
+    assert found.config == oldest
+    asyncio.run(saver.auntag(oldest))
+    saver.prune(["t"], strategy=Milestones())
+    assert len(list(saver.list(CONFIG))) == 1
+    with pytest.raises(ConfigurationError):
+        saver.tag({"configurable": {"thread_id": "unknown"}}, "x")
+
+
+def test_threads_that_are_over_go_whole(saver: DurableSaver) -> None:
+    chat(saver, 1, "done")
+    graph = family().compile(checkpointer=saver)
+    graph.invoke({"log": ["hi"]}, CONFIG)
+    saver.prune(strategy=Finished(keep="nothing"))
+    assert saver.stats().threads.keys() == {"t"}
+    saver.prune(strategy=DropIdle("0s"))
+    assert saver.stats().threads.keys() == {"t"}
+    saver.prune(strategy=KeepLast(5) & DropIdle("0s", waiting="drop"))
+    assert saver.stats().threads.keys() == set()
+
+
+def test_deletes_say_what_they_removed_and_stats_agree(saver: DurableSaver) -> None:
+    for thread in ("t", "u", "v"):
+        chat(saver, 2, thread)
+    stats = saver.stats(channels=True)
+    assert set(stats.threads) == {"t", "u", "v"}
+    one = stats.threads["t"]
+    assert one.channels["log"][0] >= 2
+    assert one.oldest
+    assert one.newest
+    assert one.oldest <= one.newest
+    gone = saver.delete_thread("t")
+    assert (gone.checkpoints, gone.items) == (one.checkpoints, one.items)
+    assert gone.bytes > 0
+    assert saver.delete_thread("t") == Deleted()
+    assert saver.delete_threads(["u", "nobody"]).checkpoints == one.checkpoints
+    assert asyncio.run(saver.adelete_threads(filter={"source": "loop"})).checkpoints
+    assert list(saver.list(None)) == []
+
+
+@pytest.mark.parametrize("mode", ["sync", "async", "exit"])
+@pytest.mark.parametrize("again", [False, True], ids=["gone", "begun anew"])
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_a_late_write_of_a_deleted_thread_is_refused(
+    saver: DurableSaver, mode: Any, again: bool, colour: str
+) -> None:
+    chat(saver, 1)
+
+    def work(state: Any) -> dict[str, Any]:
+        def delete() -> None:
+            saver.delete_thread("t")
+            if again:
+                chat(saver, 1)
+
+        thread = threading.Thread(target=delete)
+        thread.start()
+        thread.join()
+        return {"log": ["late"]}
+
+    inner = StateGraph(State)
+    inner.add_node("work", work)
+    inner.add_node("more", lambda state: {"log": ["more"]})
+    inner.add_edge(START, "work")
+    inner.add_edge("work", "more")
+    outer = StateGraph(State)
+    outer.add_node("sub", inner.compile())
+    outer.add_edge(START, "sub")
+    graph = outer.compile(checkpointer=saver)
+    with pytest.raises(ThreadDeleted):
+        if colour == "sync":
+            graph.invoke({"log": ["old"]}, CONFIG, durability=mode)
+        else:
+            asyncio.run(graph.ainvoke({"log": ["old"]}, CONFIG, durability=mode))
+    kept = list(saver.list(CONFIG))
+    if not again:
+        assert kept == []
+    assert all("late" not in str(t.checkpoint) + str(t.pending_writes) for t in kept)
+    chat(saver, 1)
+    assert {t.config["configurable"]["checkpoint_ns"] for t in saver.list(CONFIG)} == {""}
+
+
+def test_direct_use_after_a_delete_is_not_refused(saver: DurableSaver) -> None:
+    chat(saver, 1)
+    old = saver.get_tuple(CONFIG)
+    assert old
+    saver.delete_thread("t")
+    saver.put(old.config, {**old.checkpoint, "id": str(uuid6())}, {}, {})  # type: ignore[typeddict-item]
+    assert len(list(saver.list(CONFIG))) == 1
+
+
+def test_pages_go_back_to_the_file_system(tmp_path: Path) -> None:
+    with backends.sqlite(tmp_path) as saver:
+        graph = StateGraph(State)
+        graph.add_node("a", lambda state: {"log": [random.randbytes(50_000).hex()]})
+        graph.add_edge(START, "a")
+        compiled = graph.compile(checkpointer=saver)
+        for n in range(40):
+            compiled.invoke({"log": []}, {"configurable": {"thread_id": f"{n}"}})
+        report: Any = saver.prune(strategy=Finished(keep="nothing"))
+        assert report.reclaimed > 0
+        free = saver._backend.finish(_pragma("freelist_count"))  # type: ignore[attr-defined]
+        assert free == 0
+
+
+async def _pragma(name: str) -> Any:
+    from langgraph_durable._sqlite.storage import Transaction
+
+    return await Transaction(
+        lambda conn, notes: conn.execute(f"PRAGMA {name}").fetchone()[0], writes=False, about=""
+    )
+
+
+def test_retention_is_applied_as_threads_are_written(tmp_path: Path) -> None:
+    for backend in ("sqlite", "valkey"):
+        with backends.ALL[backend](tmp_path, retention=KeepLast(5), warn_bytes="1 GB") as saver:
+            chat(saver, 60)
+            assert len(list(saver.list(CONFIG))) <= 5 + 32 + 1
+
+
+def test_pruning_in_the_background_meets_writers(tmp_path: Path) -> None:
+    for backend in ("sqlite", "valkey"):
+        with backends.ALL[backend](tmp_path) as saver:
+            saver.start_pruning(interval="0s", strategy=KeepLast(2))
+            chat(saver, 40)
+            saver.stop_pruning()
+            saver.prune(strategy=KeepLast(2))
+            assert len(list(saver.list(CONFIG))) == 2
+            assert next(iter(saver.list(CONFIG))).checkpoint["channel_values"]["log"]
+
+
+@pytest.mark.parametrize("policy", [*POLICIES, DropIdle("90d"), Finished("1h", "nothing")])
+def test_a_policy_can_be_pickled_compared_and_pasted_back(policy: Any) -> None:
+    assert pickle.loads(pickle.dumps(policy)) == policy
+    assert eval(repr(policy)) == policy
+    assert hash(policy) == hash(eval(repr(policy)))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: KeepLast(0),
+        lambda: KeepLast("5"),
+        lambda: MaxAge("soon"),
+        lambda: MaxAge(-1),
+        lambda: Thin("0s"),
+        lambda: MaxBytes("2 apples"),
+        lambda: KeepTagged(""),
+        lambda: Finished(keep="all"),
+        lambda: DropIdle("90d", waiting="maybe"),
+    ],
+)
+def test_nonsense_is_a_configuration_error(wrong: Any) -> None:
+    with pytest.raises(ConfigurationError):
+        wrong()
