@@ -37,6 +37,7 @@ MAY_USE: dict[str, set[str]] = {
     "urls": {"errors", "saver", "sqlite", "redis"},
     FACE: {"errors", "policies", "retention", "sqlite", "redis", "urls", "timeline"},
     "demo": {FACE},
+    "server": {"errors", "saver", "urls"},
     "testing": {"errors"},
 }
 """Besides itself. A backend never knows the saver, the rules never know a backend."""
