@@ -295,7 +295,7 @@ def _drop(keys: ThreadKeys, args: list[bytes]) -> Twin:
             size += yield "HSTRLEN", keys.hash, name
     writes: list[Command] = [("UNLINK", *keys[:2])]
     last = yield "ZREVRANGE", keys.places, 0, 0
-    if last:
+    if last and args[1] != b"0":
         greatest = max(last[0].partition(b"\0")[0], args[2])
         writes.append(("SET", keys.tomb, greatest, "PX", args[1]))
     return [b"OK", runs, *counts.values(), size], writes
