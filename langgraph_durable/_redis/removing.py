@@ -320,7 +320,7 @@ async def _unannounce(
     commands: list[Command] = [("SREM", context.keys.run(run), name) for run in runs]
     if thread:
         commands.append(("ZREM", context.keys.threads, name))
-        commands.append(("EXISTS", context.keys.thread(thread_id).hash))
+        commands.append(("HEXISTS", context.keys.thread(thread_id).hash, "e"))
     if commands:
         *_, there = await Request(about(thread_id), commands, writes=True)
         if thread and there:
@@ -401,13 +401,12 @@ async def reindex(context: Context) -> int:
     """Find all threads, and enter them and their runs into the indexes."""
     found: set[str] = set()
     [stored] = await Request(about(None), scan=context.keys.pattern)
-    for key in stored:
-        thread_id = context.keys.thread_of(key)
-        if thread_id is not None:
-            found.add(thread_id)
-    for thread_id in found:
+    for thread_id in filter(None, {context.keys.thread_of(key) for key in stored}):
         at = context.keys.thread(thread_id)
         names = (await ask(thread_id, [("HKEYS", at.hash)]))[0]
+        if b"e" not in names:  # a tombstone
+            continue
+        found.add(thread_id)
         runs = [keys.decoded(name[1:]) for name in names if name[:1] == b"r"]
         await Request(
             about(thread_id), [], index=list(announcements(context, thread_id, runs)), writes=True
