@@ -193,6 +193,11 @@ async def survey(context: Context, thread_id: str, weigh: bool) -> Listing | Non
     return await steadily(context, thread_id, read)
 
 
+async def count(context: Context, thread_id: str) -> int:
+    [found] = await ask(thread_id, [("ZCARD", context.keys.thread(thread_id).places)])
+    return int(found)
+
+
 async def measure(context: Context, thread_id: str) -> Measured | None:
     """By its records and the lengths of its items."""
     listing = await survey(context, thread_id, weigh=True)
@@ -297,8 +302,8 @@ async def _drop(context: Context, thread_id: str, token: bytes | str) -> Removed
 
     async def remove(tomb: int) -> list[Any]:
         call = Call("drop", context.keys.thread(thread_id), (token, tomb, id_at(time.time())))
-        [answer] = await Request(about(thread_id), call=call, writes=True)
-        return answer
+        answers: list[list[Any]] = await Request(about(thread_id), call=call, writes=True)
+        return answers[0]
 
     try:
         answer = await remove(TOMB)
