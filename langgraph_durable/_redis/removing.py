@@ -47,6 +47,15 @@ class Whole:
 
 
 async def _look(context: Context, thread_id: str, *, weigh: bool = False) -> Whole | None:
+    """All of a thread but its items; again, if a removal came in between."""
+
+    async def read(mark: object) -> Whole | None:
+        return await _look_once(context, thread_id, weigh)
+
+    return await steadily(context, thread_id, read)
+
+
+async def _look_once(context: Context, thread_id: str, weigh: bool) -> Whole | None:
     at = context.keys.thread(thread_id)
     state, names = await ask(thread_id, [("HMGET", at.hash, "e", "v", "k"), ("HKEYS", at.hash)])
     if state[0] is None:
@@ -186,11 +195,8 @@ async def _sizes(context: Context, thread_id: str, items: Iterable[int]) -> dict
 
 
 async def survey(context: Context, thread_id: str, weigh: bool) -> Listing | None:
-    async def read(mark: object) -> Listing | None:
-        whole = await _look(context, thread_id, weigh=weigh)
-        return None if whole is None else whole.listing
-
-    return await steadily(context, thread_id, read)
+    whole = await _look(context, thread_id, weigh=weigh)
+    return None if whole is None else whole.listing
 
 
 async def count(context: Context, thread_id: str) -> int:
