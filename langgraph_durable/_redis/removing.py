@@ -76,10 +76,17 @@ async def _look_once(context: Context, thread_id: str, weigh: bool) -> Whole | N
     checkpoints, heads = await read(b"c"), await read(b"h")
     pages, tasks = await read(b"w"), await read(b"t")
     made = [rows.unpack_checkpoint(thread_id, place, row) for place, row in checkpoints.items()]
-    writes: list[WriteRow] = []
+    named: dict[bytes, list[bytes]] = {}
     for page, listed in pages.items():
-        some = [tasks.get(digest) for digest in rows.digests(listed)]
-        writes += rows.unpack_tasks(thread_id, page.partition(b":")[2], some)
+        named.setdefault(page.partition(b":")[2], []).extend(rows.digests(listed))
+    if not tasks.keys() >= {digest for some in named.values() for digest in some}:
+        # What was not there at first is new, unless nobody has written since: then it is lost.
+        [version] = await ask(thread_id, [("HGET", at.hash, "v")])
+        if version != state[1]:
+            named = {place: [d for d in some if d in tasks] for place, some in named.items()}
+    writes: list[WriteRow] = []
+    for place, some in named.items():
+        writes += rows.unpack_tasks(thread_id, place, map(tasks.get, some))
     items = {int(name[1:]) for name in by_kind.get(b"i", ())}
     listing = Listing(
         thread_id,
