@@ -11,6 +11,7 @@ import builtins
 import logging
 import random
 import time
+import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
@@ -111,7 +112,7 @@ class Retention:
         self._watches = self._retention is not None or self._warn_bytes is not None
         self._puts: dict[str, int] = {}
         """How many puts are left until the next step, by thread."""
-        self._queue = Queue(lambda thread_id: self._backend.finish(self._step(thread_id)))
+        self._queue = Queue(_stepping(weakref.ref(self)))
         self._rounds: Rounds | None = None
 
     # ---- flows -------------------------------------------------------------------------------
@@ -461,6 +462,17 @@ class Retention:
 
 def _counts(some: Deleted) -> tuple[int, ...]:
     return some.checkpoints, some.writes, some.items, some.artifacts, some.bytes
+
+
+def _stepping(saver: weakref.ref[Retention]) -> Callable[[str], None]:
+    """The work of the queue, which does not keep an unclosed saver alive."""
+
+    def work(thread_id: str) -> None:
+        alive = saver()
+        if alive is not None:
+            alive._backend.finish(alive._step(thread_id))
+
+    return work
 
 
 def _named(thread_ids: Sequence[str] | None) -> Sequence[str] | None:
