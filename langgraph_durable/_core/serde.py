@@ -60,6 +60,8 @@ _NAMED = 0x3F
 _LEAD = 0xC1
 _MODEL_LEAD = bytes((0, _LEAD, MODEL))
 _ARRAY_LEAD = b"\xdd"  # of an array with four bytes for its length
+TOGETHER = 64
+"""Models unpacked at once: larger buffers come from the system each time, and cost more."""
 # Records inside records. Each costs three Python frames on load, and LangGraph has its own.
 _LEVELS = 100
 _TOO_DEEP = "the value is nested too deeply to be stored"
@@ -542,20 +544,22 @@ class ExactSerializer(JsonPlusSerializer):
     def load_models(self, raws: Sequence[bytes]) -> list[Any] | None:
         """`load_item` of each, if all are models and load without trouble; else None.
 
-        A conversation passes through here whole at every read: it is unpacked as one array.
+        A conversation passes through here whole at every read: it is unpacked in a few arrays.
         """
         packed = [raw[3:] for raw in raws if raw.startswith(_MODEL_LEAD)]
         if not packed or len(packed) < len(raws):
             return None
-        array = _ARRAY_LEAD + len(packed).to_bytes(4, "big")
         plan_of, rebuild, made = self._messages.get, self._rebuild, []
         try:
-            for inner in unpackb(array + b"".join(packed), ext_hook=self._hook):
-                plan = plan_of(inner[0]) if type(inner[0]) is int else None
-                made.append(rebuild(MODEL, inner) if plan is None else plan.rebuild(inner))
-            return made
+            for begin in range(0, len(packed), TOGETHER):
+                some = packed[begin : begin + TOGETHER]
+                array = b"".join((_ARRAY_LEAD, len(some).to_bytes(4, "big"), *some))
+                for inner in unpackb(array, ext_hook=self._hook):
+                    plan = plan_of(inner[0]) if type(inner[0]) is int else None
+                    made.append(rebuild(MODEL, inner) if plan is None else plan.rebuild(inner))
         except Exception:  # `load_item` finds out what is wrong with it
             return None
+        return made
 
     def loads_typed(self, data: tuple[str, bytes]) -> Any:
         """Return the value that `dumps_typed`, or the stock serializer, was given."""
