@@ -102,17 +102,31 @@ def numbers(runs: Runs) -> Iterator[int]:
         yield from range(start, start + count)
 
 
-def joined(order: Iterable[int]) -> Runs:
+def joined(order: Sequence[int]) -> Runs:
     """Item numbers in order as runs; new items (negative) run downwards."""
     runs: list[int] = []
     following = None
-    for n in order:
-        if n == following:
-            runs[-1] += 1
-        else:
-            runs += (n, 1)
-        following = n + 1 if n >= 0 else n - 1
+    for begin in range(0, len(order), STRETCH):
+        some = order[begin : begin + STRETCH]
+        first, step = some[0], 1 if some[0] >= 0 else -1
+        if len(some) > FEW and some == list(range(first, first + step * len(some), step)):
+            # Nearly all of a long conversation, and compared without a step of Python for each.
+            if first == following:
+                runs[-1] += len(some)
+            else:
+                runs += (first, len(some))
+            following = some[-1] + step
+            continue
+        for n in some:
+            if n == following:
+                runs[-1] += 1
+            else:
+                runs += (n, 1)
+            following = n + 1 if n >= 0 else n - 1
     return tuple(runs)
+
+
+STRETCH, FEW = 64, 8
 
 
 def placed(runs: Runs, final: Sequence[int]) -> Runs:
