@@ -557,8 +557,11 @@ class ExactSerializer(JsonPlusSerializer):
                 for inner in unpackb(array, ext_hook=self._hook):
                     plan = plan_of(inner[0]) if type(inner[0]) is int else None
                     made.append(rebuild(MODEL, inner) if plan is None else plan.rebuild(inner))
-        except Exception:  # `load_item` finds out what is wrong with it
-            return None
+        except BaseException as error:
+            cause = _explained(error)
+            if not isinstance(cause, Exception):  # an interrupt, maybe from within the unpacker
+                raise cause  # noqa: B904
+            return None  # `load_item` finds out what is wrong with it
         return made
 
     def loads_typed(self, data: tuple[str, bytes]) -> Any:
