@@ -54,7 +54,7 @@ Refs = tuple[Ref, ...]
 
 
 def pack_refs(refs: Iterable[Ref]) -> bytes:
-    packed = [_packed(ref) if len(ref.runs) <= SHORT_REF else _pack_ref(ref) for ref in refs]
+    packed = [_packed(ref) if len(ref[1]) <= SHORT_REF else _pack_ref(ref) for ref in refs]
     # The head of a short array as msgpack spells it: 2 us less than asking for it.
     count = len(packed)
     if count < 16:
@@ -102,17 +102,31 @@ def numbers(runs: Runs) -> Iterator[int]:
         yield from range(start, start + count)
 
 
-def joined(order: Iterable[int]) -> Runs:
+def joined(order: Sequence[int]) -> Runs:
     """Item numbers in order as runs; new items (negative) run downwards."""
     runs: list[int] = []
     following = None
-    for n in order:
-        if n == following:
-            runs[-1] += 1
-        else:
-            runs += (n, 1)
-        following = n + 1 if n >= 0 else n - 1
+    for begin in range(0, len(order), STRETCH):
+        some = order[begin : begin + STRETCH]
+        first, step = some[0], 1 if some[0] >= 0 else -1
+        if len(some) > FEW and some == list(range(first, first + step * len(some), step)):
+            # Nearly all of a long conversation, and compared without a step of Python for each.
+            if first == following:
+                runs[-1] += len(some)
+            else:
+                runs += (first, len(some))
+            following = some[-1] + step
+            continue
+        for n in some:
+            if n == following:
+                runs[-1] += 1
+            else:
+                runs += (n, 1)
+            following = n + 1 if n >= 0 else n - 1
     return tuple(runs)
+
+
+STRETCH, FEW = 64, 8
 
 
 def placed(runs: Runs, final: Sequence[int]) -> Runs:
@@ -145,9 +159,14 @@ def order_of(ref: Ref, spines: Spines) -> list[int]:
     """The numbers of all items of a value, in order."""
     order: list[int] = []
     for n in numbers(ref.spine):
-        order += numbers(spines(n))
-    order += numbers(ref.runs)
+        _extend(order, spines(n))
+    _extend(order, ref.runs)
     return order
+
+
+def _extend(order: list[int], runs: Runs) -> None:
+    for at in range(0, len(runs), 2):
+        order += range(runs[at], runs[at] + runs[at + 1])
 
 
 def stretches(refs: Iterable[Ref], spines: Spines) -> set[tuple[int, int]]:
@@ -336,13 +355,17 @@ class CheckpointDraft(Draft):
     parent: str | None = None
     run: str | None = None
     refs: Refs = ()
+    fresh: Collection[str] = ()
+    """The channels whose refs may name new items."""
     body: bytes = b""
     guard: Guard = Guard()
     announce_run: bool = False
     """The run has not been noted for this thread yet."""
 
     def row(self, finals: Finals) -> CheckpointRow:
-        refs = [settled(ref, finals) for ref in self.refs]
+        refs: Sequence[Ref] = self.refs
+        if finals:
+            refs = [settled(ref, finals) if ref[0] in self.fresh else ref for ref in refs]
         bare = CheckpointRow(self.ns, self.id, self.parent, self.run, pack_refs(refs), self.body)
         return bare.sealed(self.thread_id)
 
