@@ -35,7 +35,8 @@ def admin(url: str) -> Iterator[redis.Redis]:
 
 def lives(admin: redis.Redis, saver: RedisSaver, thread: str) -> list[int]:
     """Milliseconds that the keys of a thread have left."""
-    return [admin.pttl(key) for key in saver._storage.context.keys.thread(thread)]
+    keys = saver._storage.context.keys.thread(thread)
+    return [admin.pttl(key) for key in (keys.hash, keys.places)]
 
 
 @pytest.mark.parametrize(
