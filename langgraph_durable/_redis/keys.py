@@ -9,6 +9,7 @@ so that places sort by id.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 import xxhash
@@ -88,6 +89,12 @@ class ThreadKeys(NamedTuple):
     """The greatest id of the thread that was deleted last under this name; expires."""
 
 
+@lru_cache(maxsize=1024)
+def _of_thread(root: bytes, thread_id: str) -> ThreadKeys:
+    tagged = root + b"{%b}:" % _tag(thread_id)
+    return ThreadKeys(tagged + b"h", tagged + b"x", tagged + b"d")
+
+
 class Keys:
     """All keys under one prefix."""
 
@@ -102,8 +109,7 @@ class Keys:
         """The index of threads: a sorted set of names, by when each was first used here."""
 
     def thread(self, thread_id: str) -> ThreadKeys:
-        tagged = self._root + b"{%b}:" % _tag(thread_id)
-        return ThreadKeys(tagged + b"h", tagged + b"x", tagged + b"d")
+        return _of_thread(self._root, thread_id)
 
     def run(self, run: str) -> bytes:
         """A set of the threads that a run wrote to."""
