@@ -226,6 +226,9 @@ def refuse(thread_id: str, answer: Answer) -> None:
         raise CorruptionError(
             f"thread {thread_id!r}: checkpoint {keys.id_text(answer[1])}, the latest, is missing"
         )
+    if answer[0] == b"TORN":
+        where = f"thread {thread_id!r}, checkpoint {keys.id_text(answer[1])}"
+        raise seal.damaged(where, seal.Damaged("a record of pending writes"))
     raise CorruptionError(
         f"thread {thread_id!r}: a part of it is missing, as if the server had evicted it. Set "
         "maxmemory-policy to noeviction; delete the thread, or restore it from a backup."
