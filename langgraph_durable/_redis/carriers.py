@@ -108,7 +108,10 @@ class Carrier:
             if pause:
                 time.sleep(pause)
             again = self._attempt([requests[k] for k in left] if outcomes else requests)
-            outcomes = outcomes or again
+            if not outcomes:
+                outcomes = again
+                if all(type(outcome) is list for outcome in outcomes):
+                    return outcomes
             for k, outcome in zip(left, again, strict=True):
                 outcomes[k] = outcome
             left = [k for k in left if _is_passing(outcomes[k])]

@@ -19,7 +19,7 @@ from langgraph_durable._core.records import CheckpointDraft, Draft, Stored, Writ
 from langgraph_durable._core.storage import Stale
 from langgraph_durable._redis import keys, rows
 from langgraph_durable._redis.keys import Keys
-from langgraph_durable._redis.marks import Mark, Marks, Seen, new_epoch, new_token
+from langgraph_durable._redis.marks import Mark, Marks, Seen, new_token_and_epoch
 from langgraph_durable._redis.requests import Call, Command, Request, Word
 from langgraph_durable.errors import ConcurrentUpdate, CorruptionError, StorageBusy, ThreadDeleted
 
@@ -131,9 +131,10 @@ async def _attempt(
     end: Callable[[Answer], bool],
 ) -> Stored:
     """Number, send, and do it again with what the server has answered."""
-    thread_id, fresh = draft.thread_id, new_epoch()
+    thread_id = draft.thread_id
     for collisions in range(TRIES):
-        token = new_token()  # a token stands for these very numbers: others may rely on them
+        # A token stands for these very numbers: others may rely on them.
+        token, fresh = new_token_and_epoch()
         mark = context.marks.get(thread_id)
         if draft.epoch is not None and (
             mark is None or mark.stamp != draft.epoch or draft.memory.is_void()
@@ -186,10 +187,13 @@ async def _send(
     expected = _expected(mark.seen) if mark and numbered.shares else ("", "", "")
     run = draft.run if draft.announce_run and draft.run else ""
     common = token, *expected, fresh, context.life, keys.encoded(run), numbered.flights
+    index: Sequence[Command] = ()
+    if run or mark is None:
+        index = list(announcements(context, thread_id, [run] if run else [], mark is None))
     [answer] = await Request(
         f"thread {thread_id!r}",
         call=Call(script, context.keys.thread(thread_id), (*common, *own, *numbered.words)),
-        index=list(announcements(context, thread_id, [run] if run else [], mark is None)),
+        index=index,
         writes=True,
     )
     return answer, size
