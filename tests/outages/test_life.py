@@ -35,8 +35,7 @@ def admin(url: str) -> Iterator[redis.Redis]:
 
 def lives(admin: redis.Redis, saver: RedisSaver, thread: str) -> list[int]:
     """Milliseconds that the keys of a thread have left."""
-    keys = saver._storage.context.keys.thread(thread)
-    return [admin.pttl(key) for key in (keys.hash, keys.places)]
+    return [admin.pttl(key) for key in saver._storage.context.keys.thread(thread)]
 
 
 @pytest.mark.parametrize(
