@@ -34,12 +34,6 @@ def new_epoch() -> int:
     return int.from_bytes(os.urandom(7), "little")
 
 
-def new_token_and_epoch() -> tuple[bytes, int]:
-    """Both at the price of one."""
-    drawn = os.urandom(TOKEN + 7)
-    return drawn[:TOKEN], int.from_bytes(drawn[TOKEN:], "little")
-
-
 class Seen(NamedTuple):
     """The state of a thread as a server told it."""
 

@@ -19,7 +19,7 @@ from langgraph_durable._core.records import CheckpointDraft, Draft, Stored, Writ
 from langgraph_durable._core.storage import Stale
 from langgraph_durable._redis import keys, rows
 from langgraph_durable._redis.keys import Keys
-from langgraph_durable._redis.marks import Mark, Marks, Seen, new_token_and_epoch
+from langgraph_durable._redis.marks import Mark, Marks, Seen, new_epoch, new_token
 from langgraph_durable._redis.requests import Call, Command, Request, Word
 from langgraph_durable.errors import ConcurrentUpdate, CorruptionError, StorageBusy, ThreadDeleted
 
@@ -134,7 +134,7 @@ async def _attempt(
     thread_id = draft.thread_id
     for collisions in range(TRIES):
         # A token stands for these very numbers: others may rely on them.
-        token, fresh = new_token_and_epoch()
+        token, fresh = new_token(), new_epoch()
         mark = context.marks.get(thread_id)
         if draft.epoch is not None and (
             mark is None or mark.stamp != draft.epoch or draft.memory.is_void()
