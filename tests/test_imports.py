@@ -25,8 +25,9 @@ FACE = "__init__"
 MAY_USE: dict[str, set[str]] = {
     "errors": set(),
     "_core": {"errors"},
-    "_sqlite": {"errors", "_core"},
-    "_redis": {"errors", "_core"},
+    "_workers": set(),
+    "_sqlite": {"errors", "_core", "_workers"},
+    "_redis": {"errors", "_core", "_workers"},
     "addresses": {"errors", "_core"},
     "timeline": {"errors"},
     "policies": {"errors", "_core"},

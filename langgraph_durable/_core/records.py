@@ -1,11 +1,11 @@
 """What crosses the port between the rules and a store: rows of bytes, and drafts of rows.
 
 The items of a thread are numbered 0, 1, 2 ... in one log. A *run* is a stretch of numbers, written
-flat: `(start, count, start, count, ...)`. A *ref* says which runs a channel's value needs. Refs
-travel beside the body, in plain msgpack, so that a store can fetch and count items without
-understanding anything else. A long ref leaves its first runs to *spine* items, each of which holds
-some runs in its turn: they are shared like any item, so that a list in many pieces does not spell
-all of them in every record.
+flat: `(start, count, start, count, ...)`, and stored with gaps instead of starts. A *ref* says
+which runs a channel's value needs. Refs travel beside the body, in plain msgpack, so that a store
+can fetch and count items without understanding anything else. A long ref leaves its first runs to
+*spine* items, each of which holds some runs in its turn: they are shared like any item, so that a
+list in many pieces does not spell all of them in every record.
 
 A draft is a row whose new items have no numbers yet: they are written `~0, ~1, ...` (negative)
 in the order they stand in `Draft.items`. The store alone knows which number comes next,
@@ -63,10 +63,38 @@ def pack_refs(refs: Iterable[Ref]) -> bytes:
 
 
 def _pack_ref(ref: Ref) -> bytes:
-    parts: list[Any] = [seal.name(ref.channel), ref.runs, ref.kind]
+    parts: list[Any] = [seal.name(ref.channel), _gaps(ref.runs), ref.kind]
     if ref.spine:
-        parts.append(ref.spine)
+        parts.append(_gaps(ref.spine))
     return ormsgpack.packb(parts)
+
+
+def _gaps(runs: Runs) -> Sequence[int]:
+    """Runs as they are stored: instead of where each starts, how far behind the end of the last.
+
+    Most gaps take one byte where the numbers of a long thread take three: LangGraph gives messages
+    their ids when they have been stored once without, so a conversation is a run for each message.
+    """
+    if len(runs) <= 2:
+        return runs
+    gaps = list(runs)
+    gaps[2::2] = [
+        start - last - count
+        for start, last, count in zip(runs[2::2], runs[::2], runs[1::2], strict=False)
+    ]
+    return gaps
+
+
+def _starts(gaps: Sequence[int]) -> Runs:
+    """The inverse of `_gaps`."""
+    if len(gaps) <= 2:
+        return tuple(gaps)
+    runs: list[int] = []
+    end = 0
+    for gap, count in zip(gaps[::2], gaps[1::2], strict=True):
+        runs += (end + gap, count)
+        end += gap + count
+    return tuple(runs)
 
 
 SHORT_REF = 8
@@ -81,7 +109,7 @@ def unpack_refs(blob: bytes) -> Refs:
 def _unpack(blob: bytes) -> Refs:
     try:
         return tuple(
-            Ref(seal.unname(channel), tuple(runs), kind, *map(tuple, spine))
+            Ref(seal.unname(channel), _starts(runs), kind, *map(_starts, spine))
             for channel, runs, kind, *spine in ormsgpack.unpackb(blob)
         )
     except Exception as error:
