@@ -21,7 +21,7 @@ from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMet
 from langgraph.checkpoint.base.id import uuid6
 from langgraph.graph import END, START, StateGraph, add_messages
 from langgraph.types import Send
-from savers import Saver
+from entrants import Saver
 
 MESSAGE_BYTES = 600
 
@@ -207,6 +207,11 @@ class Step:
     new_versions: ChannelVersions
     changes: Mapping[str, Any]
 
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """As `put` takes them."""
+        return (self.config, self.checkpoint, self.metadata, self.new_versions)
+
 
 class Timeline:
     """One thread's checkpoints, each the child of the last, made before the clock starts."""
@@ -218,6 +223,12 @@ class Timeline:
         self.versions: dict[str, Any] = {}
         self.parent: str | None = None
         self.number = -1
+
+    @property
+    def latest(self) -> RunnableConfig:
+        """The config of the newest checkpoint."""
+        where = {"thread_id": self.name, "checkpoint_ns": "", "checkpoint_id": self.parent}
+        return {"configurable": where}
 
     def advance(self, changes: Mapping[str, Any]) -> Step:
         """The next checkpoint; only `changes` differ from the last (at first, everything)."""
@@ -278,6 +289,7 @@ class OneInteger:
     """The smallest state there is."""
 
     def __init__(self, saver: Saver, name: str) -> None:
+        self.prose = Prose(3)
         self.timeline = Timeline(saver, name, {"count": 0})
 
     def change_one(self) -> Step:
