@@ -16,7 +16,7 @@ import asyncio
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -66,7 +66,6 @@ class Plan:
     hosts: Hosts
     missing: dict[str, str]
     chosen: tuple[str, ...] = ()
-    _empty: dict[str, int] = field(default_factory=dict)
 
     def pick(self, tiny: Any, quick: Any, full: Any) -> Any:
         """A size for each pace."""
@@ -100,14 +99,12 @@ class Plan:
         url = self.hosts.url(SERVER[name]) if name in SERVER else ""
         if name == "stock postgres":
             url = _new_database(url, Spot(name, str(folder), level).prefix)
-        if name in ("ours redis", "official redis"):
-            self._empty[str(folder)] = self.hosts.dataset_bytes(SERVER[name])
         return Spot(name, str(folder), level, url)
 
     def weigh(self, spot: Spot) -> int:
-        """The bytes an entrant occupies; of a Redis server, all that came since `spot`."""
-        if spot.folder in self._empty:
-            return self.hosts.dataset_bytes(SERVER[spot.name]) - self._empty[spot.folder]
+        """The bytes an entrant occupies: on disk, or in the memory of a Redis server."""
+        if spot.name in ("ours redis", "official redis"):
+            return _redis_bytes(spot)
         if spot.name == "stock postgres":
             return _postgres_bytes(spot.url)
         return _file_bytes(Path(spot.folder))
@@ -310,6 +307,21 @@ def _postgres_bytes(url: str) -> int:
             "SELECT sum(pg_total_relation_size(relid)) FROM pg_catalog.pg_statio_user_tables"
         ).fetchone()
     return int(row[0]) if row and row[0] else 0
+
+
+def _redis_bytes(spot: Spot) -> int:
+    """The memory of the spot's keys, without that of the official saver's search indexes."""
+    import redis
+
+    with redis.Redis.from_url(spot.url) as client:
+        keys = list(client.scan_iter(match=f"*{spot.prefix}*", count=1_000))
+        total = 0
+        for start in range(0, len(keys), 500):
+            with client.pipeline(transaction=False) as pipe:
+                for key in keys[start : start + 500]:
+                    pipe.memory_usage(key, samples=0)
+                total += sum(size or 0 for size in pipe.execute())
+    return total
 
 
 def _file_bytes(folder: Path) -> int:

@@ -63,11 +63,6 @@ class Hosts:
             with server.client() as client:
                 client.config_set("appendfsync", "always" if level == "full" else "everysec")
 
-    def dataset_bytes(self, kind: str) -> int:
-        """What a Redis server keeps for its users, without its own overhead."""
-        with self._redis[kind].client() as client:
-            return int(client.info("memory")["used_memory_dataset"])
-
     def redis_version(self) -> str:
         """The program that serves the Redis savers."""
         self.url("redis")
