@@ -112,9 +112,7 @@ def tiny_state(plan: Plan) -> Iterator[Figure]:
     yield from figures(plan, OneInteger, TINY, promises)
 
 
-def figures(
-    plan: Plan, state: State, kinds: Sequence[Kind], promises: Any
-) -> Iterator[Figure]:
+def figures(plan: Plan, state: State, kinds: Sequence[Kind], promises: Any) -> Iterator[Figure]:
     """Every kind at its levels; the savers of a colour and a level are opened once."""
     for colour in ("sync", "async"):
         for level in BOTH:

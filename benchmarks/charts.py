@@ -104,9 +104,7 @@ def _marks(across: Log, marks: Sequence[float], x: str) -> str:
     base, out, last = HEIGHT - BOTTOM, [], -math.inf
     for mark in marks:
         at = across.at(mark)
-        out.append(
-            f'<line class="grid" x1="{at:.1f}" x2="{at:.1f}" y1="{base}" y2="{base + 5}"/>'
-        )
+        out.append(f'<line class="grid" x1="{at:.1f}" x2="{at:.1f}" y1="{base}" y2="{base + 5}"/>')
         if at - last > 36:
             out.append(
                 f'<text class="dim" x="{at:.1f}" y="{base + 20}" text-anchor="middle">'

@@ -14,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -229,7 +230,7 @@ async def timed_tasks(work: Sequence[Sequence[Callable[[], Awaitable[Any]]]]) ->
 
 
 def _burst(wall: float, cpu: float, marks: Sequence[Sequence[float]]) -> Burst:
-    each = tuple(b - a for one in marks for a, b in zip(one, one[1:], strict=False))
+    each = tuple(b - a for one in marks for a, b in pairwise(one))
     return Burst(len(each), wall, cpu, each)
 
 

@@ -72,9 +72,7 @@ def writers(plan: Plan) -> Iterator[Figure]:
     each = plan.pick(2, 10, 50)
     times: dict[Level, float] = {"full": 1, "normal": 2}
     with ExitStack() as stack:
-        workers = [
-            stack.enter_context(Worker()) for _ in range(plan.pick(2, PROCESSES, PROCESSES))
-        ]
+        workers = [stack.enter_context(Worker()) for _ in range(plan.pick(2, PROCESSES, PROCESSES))]
         for level, better_by in times.items():
             plan.hosts.set_level(level)
             samplers = {}

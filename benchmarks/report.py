@@ -131,17 +131,25 @@ def document(results: Json) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+SPREAD = (
+    "Medians of interleaved rounds, with quartiles in brackets; *CPU* is the processor time of the "
+    "client process for one call, which hardly depends on what else the machine does."
+)
+
+
 def introduction(results: Json) -> str:
     """Where the figures come from."""
     machine, settings = results["machine"], results["settings"]
     versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
-    lines = [
+    made = (
         f"Made by `benchmarks/run.py` ({settings['pace']}) on {results['made'][:10]} in "
         f"{results['seconds'] / 60:.0f} minutes: {machine['processor']}, {machine['cores']} cores, "
         f"Python {machine['python']}, SQLite {machine['sqlite']}, {settings['redis server']}; "
-        f"{versions}.",
-        "Medians of interleaved rounds, with quartiles in brackets; *CPU* is the processor time of "
-        "the client process for one call, which hardly depends on what else the machine does.",
+        f"{versions}."
+    )
+    lines = [
+        made,
+        SPREAD,
         *(f"*{level}* is {means}." for level, means in settings["levels"].items()),
     ]
     if settings["pace"] != "full":
@@ -225,7 +233,12 @@ Row = tuple[str, str, str, str]
 ROWS: tuple[Row, ...] = (
     ("chat", "chat: stored at", "", "stored after {last} messages of chat"),
     ("chat", "chat: own time a turn at", "full", "saver's own time per chat turn, at {last}"),
-    ("subgraph", "sub-graph: bytes a turn at the end", "", "bytes per turn over new text, sub-graph"),
+    (
+        "subgraph",
+        "sub-graph: bytes a turn at the end",
+        "",
+        "bytes per turn over new text, sub-graph",
+    ),
     ("files", "files: bytes a turn at the end", "", "bytes per turn over new text, 200 files"),
     ("large", "5 MB unchanged", "full", "5 MB value that stays: stored, over its size"),
     ("calls", "put", "full", "`put`, survives a power cut"),

@@ -45,9 +45,7 @@ def event_loop(plan: Plan) -> Iterator[Figure]:
             yield Figure(f"stall, {what}", "s", readings, promises, "normal", note, rounds.failed)
 
 
-def stall_samplers(
-    runner: asyncio.Runner, saver: Saver, messages: list[Any]
-) -> dict[str, Sampler]:
+def stall_samplers(runner: asyncio.Runner, saver: Saver, messages: list[Any]) -> dict[str, Sampler]:
     """Samplers of the longest gap during a first save, a later save and a read."""
     numbers = iter(range(1_000_000))
     timeline = Timeline(saver, "long", {"messages": messages, "count": 0})

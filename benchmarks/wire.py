@@ -87,9 +87,7 @@ def slow_network(plan: Plan) -> Iterator[Figure]:
                 samplers[name] = mixed_sampler(runner, saver, states, plan.pick(1, 1, 3))
             rounds = interleave(samplers, plan.pace)
             readings = rounds.readings("/s")
-            promises = tuple(
-                Promise(name, "≥ 4,000/s", 4_000) for name in OURS if name in readings
-            )
+            promises = tuple(Promise(name, "≥ 4,000/s", 4_000) for name in OURS if name in readings)
             note = f"a third each of aput, aput_writes and aget_tuple; PING takes {pings[0]:.2f} ms"
             name = f"{len(states)} async threads, {label}"
             yield Figure(name, "/s", readings, promises, "normal", note, rounds.failed)
@@ -122,9 +120,7 @@ def ping(url: str) -> float:
     return sorted(times)[4] * 1e3
 
 
-def mixed_sampler(
-    runner: asyncio.Runner, saver: Saver, states: list[Any], each: int
-) -> Sampler:
+def mixed_sampler(runner: asyncio.Runner, saver: Saver, states: list[Any], each: int) -> Sampler:
     numbers = iter(range(1_000_000_000))
     first = [[partial(saver.aput, *state.change_one().arguments)] for state in states]
     runner.run(timed_tasks(first))

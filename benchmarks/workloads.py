@@ -15,13 +15,13 @@ from datetime import UTC, datetime
 from itertools import accumulate
 from typing import Annotated, Any, TypedDict
 
+from entrants import Saver
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMetadata
 from langgraph.checkpoint.base.id import uuid6
 from langgraph.graph import END, START, StateGraph, add_messages
 from langgraph.types import Send
-from entrants import Saver
 
 MESSAGE_BYTES = 600
 

