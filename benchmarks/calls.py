@@ -188,7 +188,7 @@ class Desk:
         self.history = state(saver, "history")
         self.tasks = iter(range(1_000_000_000))
         self.put_all([self.history.change_one() for _ in range(HISTORY)])
-        self.put_all([one.change_one() for one in self.states for _ in range(12)])
+        self.put_all([one.change_one() for one in self.states])
 
     def put_all(self, steps: list[Step]) -> None:
         if self.runner is None:
@@ -225,7 +225,7 @@ class Desk:
         return partial(self._named("get_tuple"), thread(state.timeline.name))
 
     def _list(self, state: Any) -> Call:
-        return self._listing(state.timeline.name, 10)
+        return self._listing("history", 10)
 
     def _history(self, state: Any) -> Call:
         return self._listing("history", HISTORY)

@@ -13,7 +13,7 @@ from html import escape
 Points = Sequence[tuple[float, float]]
 Show = Callable[[float], str]
 WIDTH, HEIGHT = 760, 430
-LEFT, RIGHT, TOP, BOTTOM = 78, 168, 58, 52
+LEFT, RIGHT, TOP, BOTTOM = 70, 186, 58, 52
 ROW = 15
 
 STYLE = """
@@ -76,7 +76,8 @@ def growth(title: str, note: str, x: str, series: Mapping[str, Points], show: Sh
     drawn = {name: points for name, points in drawn.items() if points}
     every = [point for points in drawn.values() for point in points]
     across = Log([a for a, _ in every], LEFT, WIDTH - RIGHT)
-    up = Log([b for _, b in every], HEIGHT - BOTTOM, TOP + 14)
+    heights = [b for _, b in every]
+    up = Log([min(heights) / 1.3, *heights], HEIGHT - BOTTOM, TOP + 14)
     marks = sorted({a for a, _ in every})
     parts = [_grid(up, show), _marks(across, marks, x)]
     for name, points in sorted(drawn.items(), key=lambda one: one[0].startswith("ours")):

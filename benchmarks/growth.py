@@ -55,6 +55,7 @@ class Growth:
     per_turn: int = 2
     grown: dict[str, Grown] = field(default_factory=dict)
     own: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    cpu: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     whole: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     figures: list[Figure] = field(default_factory=list)
 
@@ -85,6 +86,7 @@ class Growth:
         own = rounds.above("reference")
         for name, reading in own.items():
             self.own.setdefault(name, []).append((mark, reading.median))
+            self.cpu.setdefault(name, []).append((mark, reading.cpu or 0.0))
         for name, reading in rounds.readings("s").items():
             self.whole.setdefault(name, []).append((mark, reading.median))
         self.figures.append(
@@ -122,6 +124,7 @@ class Growth:
         yield Curve(f"{self.label}: bytes a turn", "B", x, self.per_turn_bytes())
         yield Curve(f"{self.label}: time a turn", "s", x, self.whole, "with LangGraph's own time")
         yield Curve(f"{self.label}: saver's own time a turn", "s", x, self.own)
+        yield Curve(f"{self.label}: saver's own CPU time a turn", "s", x, self.cpu)
 
     def bytes_figure(self, new: int | None, limit: float | None) -> Figure:
         """Bytes a turn at the end; `new` is what a turn brings."""
@@ -175,7 +178,7 @@ def turn_promises(mark: int) -> tuple[Promise, ...]:
 
 def subgraph(plan: Plan) -> Iterator[Figure | Curve]:
     """The whole conversation is handed to a sub-graph in every turn."""
-    marks = plan.pick((4, 8, 12), (20, 40, 80), (50, 100, 200, 400))
+    marks = plan.pick((4, 8, 12), (10, 20, 40), (50, 100, 200, 400))
     growth = Growth(plan, "sub-graph", lambda saver: Chat(saver, builder=delegating_builder), PEERS)
     growth.run(marks)
     yield from growth.curves("messages")

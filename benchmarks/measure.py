@@ -123,7 +123,9 @@ class Pace:
 
 
 TINY = Pace("tiny", 1, 1, 0.0)
-QUICK = Pace("quick", 9, 2, 0.6)
+ONCE = Pace("quick", 1, 1, 0.0)
+"""For a quick run, where a sample takes a second or more."""
+QUICK = Pace("quick", 7, 2, 0.3)
 FULL = Pace("full", 41, 5, 9.0)
 
 

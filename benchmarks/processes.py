@@ -19,7 +19,7 @@ from typing import Any
 
 from calls import better
 from entrants import OURS, PEERS, Level, Plan, Spot, open_saver
-from measure import Burst, Figure, Reading, Sampler, Section, interleave
+from measure import ONCE, TINY, Burst, Figure, Reading, Sampler, Section, interleave
 from workloads import TenChannels
 
 PROCESSES = 4
@@ -111,7 +111,7 @@ def writers_sampler(workers: list[Worker], spot: Spot, each: int) -> Sampler:
 
 def cold_resume(plan: Plan) -> Iterator[Figure]:
     """Open the store and read a thread of 1,000 checkpoints in a process that has just begun."""
-    count = plan.pick(5, 100, 1_000)
+    count = plan.pick(5, 60, 1_000)
     plan.hosts.set_level("normal")
     for what in ("change_one", "grow")[: plan.pick(1, 1, 2)]:
         samplers = {}
@@ -122,7 +122,7 @@ def cold_resume(plan: Plan) -> Iterator[Figure]:
                 for _ in range(count):
                     saver.put(*getattr(state, what)().arguments)
             samplers[name] = cold_sampler(spot)
-        rounds = interleave(samplers, plan.pace, warm=False)
+        rounds = interleave(samplers, plan.pick(TINY, ONCE, plan.pace), warm=False)
         messages = 100 + (count if what == "grow" else 0)
         name = f"open and read, {count:,} checkpoints, {messages:,} messages"
         promises = (better("ours sqlite", "stock sqlite", 1),)
@@ -141,10 +141,11 @@ def cold_sampler(spot: Spot) -> Sampler:
 
 def memory(plan: Plan) -> Iterator[Figure]:
     """How much larger a process is after a conversation."""
-    turns = plan.pick(3, 60, 400)
+    turns = plan.pick(3, 40, 400)
+    who = plan.pick(OURS, (*OURS, "stock sqlite"), PEERS)
     plan.hosts.set_level("normal")
     readings, failed = {}, {}
-    for name in plan.entrants(*PEERS, "memory", "reference"):
+    for name in plan.entrants(*who, "memory", "reference"):
         sizes = []
         try:
             for number in range(plan.pick(1, 1, 3)):

@@ -252,7 +252,7 @@ ROWS: tuple[Row, ...] = (
     ("fan-out", "own cost of 100 Send tasks", "normal", "saver's own time, 100 `Send` tasks"),
     ("cold", "open and read", "normal", "open and read in a new process, {what}"),
     ("removing", "delete_thread", "full", "`delete_thread` of {what}"),
-    ("stall", "stall, aput of one more", "normal", "event loop stands still, 5,000 messages"),
+    ("stall", "stall, aput of one more", "normal", "event loop stands still, {what}"),
     ("memory", "memory of the process", "normal", "memory of the process, {what}"),
 )
 COLUMNS = (
@@ -348,6 +348,7 @@ CHARTS: dict[str, tuple[str, str]] = {
     "chat: bytes a turn": ("bytes-per-turn.svg", "What one more turn takes to store"),
     "chat: time a turn": ("turn-time.svg", "How long a turn takes, LangGraph's own time included"),
     "chat: saver's own time a turn": ("own-time.svg", "How long the saver takes in a turn"),
+    "chat: saver's own CPU time a turn": ("own-cpu.svg", "Processor time of the saver in a turn"),
     "sub-graph: stored bytes": ("subgraph.svg", "The conversation handed to a sub-graph each turn"),
     "files: stored bytes": ("files.svg", "200 files in the state, one changes per turn"),
 }

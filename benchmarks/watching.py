@@ -24,7 +24,7 @@ STALL = 0.006
 
 def event_loop(plan: Plan) -> Iterator[Figure]:
     """The longest the loop stands still while a thread of 5,000 messages is saved and read."""
-    count = plan.pick(50, 5_000, 5_000)
+    count = plan.pick(50, 1_000, 5_000)
     messages = Prose(4).messages(count)
     plan.hosts.set_level("normal")
     with asyncio.Runner() as runner, ExitStack() as stack:
@@ -41,8 +41,16 @@ def event_loop(plan: Plan) -> Iterator[Figure]:
             promises = tuple(
                 Promise(name, "~5 ms (judged at 6)", STALL) for name in OURS if name in readings
             )
-            note = f"the longest gap of each call; of an idle loop {idle * 1e3:.1f} ms"
-            yield Figure(f"stall, {what}", "s", readings, promises, "normal", note, rounds.failed)
+            note = f"an idle loop stands still for {idle * 1e3:.1f} ms"
+            yield Figure(
+                f"stall, {what}, {count:,} messages",
+                "s",
+                readings,
+                promises,
+                "normal",
+                note,
+                rounds.failed,
+            )
 
 
 def stall_samplers(runner: asyncio.Runner, saver: Saver, messages: list[Any]) -> dict[str, Sampler]:
@@ -63,8 +71,7 @@ def stall_samplers(runner: asyncio.Runner, saver: Saver, messages: list[Any]) ->
     def read() -> Awaitable[Any]:
         return saver.aget_tuple(thread("long"))
 
-    count = len(messages)
-    calls = {f"aput of {count:,} new": first, "aput of one more": later, "aget_tuple": read}
+    calls = {"aput of all": first, "aput of one more": later, "aget_tuple": read}
     return {what: gap_sampler(runner, call) for what, call in calls.items()}
 
 
@@ -92,7 +99,7 @@ def opening(plan: Plan) -> Iterator[Figure]:
     """A timeline on a long thread against reading its newest checkpoint, by a new saver."""
     from langgraph_durable import Timeline as Steps
 
-    count = plan.pick(10, 1_000, 10_000)
+    count = plan.pick(10, 300, 10_000)
     plan.hosts.set_level("normal")
     looks: dict[str, Callable[[Any], Any]] = {
         "get_tuple": lambda saver: saver.get_tuple(thread("long")),
@@ -125,7 +132,7 @@ def look_sampler(spot: Any, look: Callable[[Any], Any]) -> Sampler:
 
 def removing(plan: Plan) -> Iterator[Figure]:
     """`delete_thread` and `prune(keep_latest)` of threads of 1,000 checkpoints."""
-    count, threads = plan.pick(5, 50, 1_000), plan.pick(1, 2, 5)
+    count, threads = plan.pick(5, 20, 1_000), plan.pick(1, 2, 5)
     pace = plan.pace
     plan.hosts.set_level("full")
     with ExitStack() as stack:
@@ -168,7 +175,12 @@ def each_sampler(call: Callable[[str], Any], names: Iterator[str]) -> Sampler:
 
 
 SECTIONS = (
-    Section("stall", "The event loop", event_loop, "A thread of 5,000 messages."),
+    Section(
+        "stall",
+        "The event loop",
+        event_loop,
+        "The longest gap of a coroutine that ticks while a long thread is saved and read.",
+    ),
     Section("timeline", "Opening a timeline", opening, "A tenth of the steps add a message."),
     Section("removing", "Removing", removing),
 )

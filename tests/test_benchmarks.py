@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-BENCHMARKS = ROOT / "benchmarks"
-sys.path.append(str(BENCHMARKS))
+sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
 
 import report
 
+ROOT = Path(__file__).parent.parent
+BENCHMARKS = ROOT / "benchmarks"
 RESULTS = json.loads((BENCHMARKS / "results.json").read_text("utf-8"))
 QUICK_ONES = ("ours sqlite", "ours redis", "stock sqlite")
 
