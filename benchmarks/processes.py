@@ -142,10 +142,10 @@ def cold_sampler(spot: Spot) -> Sampler:
 def memory(plan: Plan) -> Iterator[Figure]:
     """How much larger a process is after a conversation."""
     turns = plan.pick(3, 40, 400)
-    who = plan.pick(OURS, (*OURS, "stock sqlite"), PEERS)
+    who = plan.pick(OURS, (*OURS, "stock sqlite"), (*PEERS, "reference"))
     plan.hosts.set_level("normal")
     readings, failed = {}, {}
-    for name in plan.entrants(*who, "memory", "reference"):
+    for name in plan.entrants(*who, "memory"):
         sizes = []
         try:
             for number in range(plan.pick(1, 1, 3)):
