@@ -31,6 +31,7 @@ from measure import (
     timed,
     timed_tasks,
     timed_threads,
+    tolerating,
 )
 from workloads import OneInteger, Step, TenChannels, thread
 
@@ -38,7 +39,6 @@ Colour = Literal["sync", "async"]
 State = type[TenChannels] | type[OneInteger]
 FLOOR = ("bare sqlite", "bare redis", "serialise")
 CROWD = 32
-HISTORY = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ def measured(
     who = "" if kind.callers == 1 else f", {kind.callers} at once"
     name = kind.operation if kind.colour == "sync" else f"a{kind.operation}"
     if kind.operation == "history":
-        name = f"{'a' if kind.colour == 'async' else ''}list of all {HISTORY}"
+        name = f"{'a' if kind.colour == 'async' else ''}list of all {history_length(plan)}"
     elif kind.operation == "list":
         name += " of 10"
     readings = rounds.readings(unit)
@@ -162,17 +162,23 @@ def open_desks(
     runner = stack.enter_context(asyncio.Runner()) if colour == "async" else None
     pool = stack.enter_context(ThreadPoolExecutor(CROWD))
     for name in plan.entrants(*PEERS, "memory"):
-        spot = plan.spot(name, level, label)
-        if runner is None:
-            saver = stack.enter_context(open_saver(spot))
-        else:
-            saver = stack.enter_context(open_async_saver(spot, runner))
-        desks[name] = Desk(saver, state, runner, pool, plan.pick(3, CROWD, CROWD))
+        with tolerating(name, plan.missing):
+            spot = plan.spot(name, level, label)
+            if runner is None:
+                saver = stack.enter_context(open_saver(spot))
+            else:
+                saver = stack.enter_context(open_async_saver(spot, runner))
+            desks[name] = Desk(saver, state, runner, pool, plan)
     if colour == "sync":
         for name in plan.entrants(*FLOOR):
             spot = plan.spot(name, level, label)
             desks[name] = stack.enter_context(closing(FLOORS[name](spot, state)))
     return desks
+
+
+def history_length(plan: Plan) -> int:
+    """How many checkpoints the thread has that is listed."""
+    return int(plan.pick(10, 50, 50))
 
 
 class Desk:
@@ -184,13 +190,14 @@ class Desk:
         state: State,
         runner: asyncio.Runner | None,
         pool: ThreadPoolExecutor,
-        callers: int,
+        plan: Plan,
     ) -> None:
         self.saver, self.runner, self.pool = saver, runner, pool
+        callers, self.length = plan.pick(3, CROWD, CROWD), history_length(plan)
         self.states = [state(saver, f"thread-{number}") for number in range(callers)]
-        self.history = state(saver, "history")
         self.tasks = iter(range(1_000_000_000))
-        self.put_all([self.history.change_one() for _ in range(HISTORY)])
+        history = state(saver, "history")
+        self.put_all([history.change_one() for _ in range(self.length)])
         self.put_all([one.change_one() for one in self.states])
 
     def put_all(self, steps: list[Step]) -> None:
@@ -231,7 +238,7 @@ class Desk:
         return self._listing("history", 10)
 
     def _history(self, state: Any) -> Call:
-        return self._listing("history", HISTORY)
+        return self._listing("history", self.length)
 
     def _listing(self, name: str, limit: int) -> Call:
         if self.runner is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -27,6 +27,7 @@ from measure import (
     exactly,
     interleave,
     timed,
+    tolerating,
 )
 from workloads import MESSAGE_BYTES, Chat, Loop, Workspace, delegating_builder, fan_graph
 
@@ -51,38 +52,44 @@ class Growth:
     plan: Plan
     label: str
     make: Callable[[Saver], Any]
-    who: tuple[str, ...]
     per_turn: int = 2
     grown: dict[str, Grown] = field(default_factory=dict)
     own: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     cpu: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     whole: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     figures: list[Figure] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
 
     def run(self, marks: Sequence[int]) -> None:
         """Grow to each mark in turn."""
         self.plan.hosts.set_level("full")
         with ExitStack() as stack:
-            for name in self.plan.entrants(*self.who, "memory", "reference"):
-                spot = self.plan.spot(name, "full", self.label)
-                saver = stack.enter_context(open_saver(spot))
-                self.grown[name] = Grown(spot, self.make(saver))
+            for name in self.plan.entrants(*PEERS, "memory", "reference"):
+                with tolerating(name, self.failed):
+                    spot = self.plan.spot(name, "full", self.label)
+                    saver = stack.enter_context(open_saver(spot))
+                    self.grown[name] = Grown(spot, self.make(saver))
             for mark in marks:
                 self._reach(mark)
                 self._time_turns(mark)
 
     def _reach(self, mark: int) -> None:
         turns = mark // self.per_turn
-        for name, one in self.grown.items():
-            while one.turns < turns:
-                one.subject.turn()
-                one.turns += 1
-            if name in self.who:
-                one.sizes[one.turns] = self.plan.weigh(one.spot)
+        for name, one in self._going().items():
+            with tolerating(name, self.failed):
+                while one.turns < turns:
+                    one.subject.turn()
+                    one.turns += 1
+                if name in PEERS:
+                    one.sizes[one.turns] = self.plan.weigh(one.spot)
+
+    def _going(self) -> dict[str, Grown]:
+        return {name: one for name, one in self.grown.items() if name not in self.failed}
 
     def _time_turns(self, mark: int) -> None:
-        samplers = {name: self._sampler(one) for name, one in self.grown.items()}
+        samplers = {name: self._sampler(one) for name, one in self._going().items()}
         rounds = interleave(samplers, self.plan.pace)
+        self.failed |= rounds.failed
         own = rounds.above("reference")
         for name, reading in own.items():
             self.own.setdefault(name, []).append((mark, reading.median))
@@ -90,7 +97,14 @@ class Growth:
         for name, reading in rounds.readings("s").items():
             self.whole.setdefault(name, []).append((mark, reading.median))
         self.figures.append(
-            Figure(f"{self.label}: own time a turn at {mark:,}", "s", own, (), "full")
+            Figure(
+                f"{self.label}: own time a turn at {mark:,}",
+                "s",
+                own,
+                (),
+                "full",
+                failed=dict(self.failed),
+            )
         )
 
     def _sampler(self, one: Grown) -> Sampler:
@@ -152,7 +166,7 @@ class Growth:
 def chat(plan: Plan) -> Iterator[Figure | Curve]:
     """The two-node chat of the issue: two messages of 600 bytes a turn."""
     marks = plan.pick((4, 8, 12), (50, 100, 200), (100, 200, 400, 800, 1_600))
-    growth = Growth(plan, "chat", Chat, PEERS)
+    growth = Growth(plan, "chat", Chat)
     growth.run(marks)
     yield from growth.curves("messages")
     yield growth.bytes_figure(TURN_BYTES, 4.0)
@@ -165,7 +179,7 @@ def chat(plan: Plan) -> Iterator[Figure | Curve]:
     readings = {name: exactly(size) for name, size in sizes.items()}
     yield Figure(name, "B", readings, promises)
     for mark, figure in zip(marks, growth.figures, strict=True):
-        yield Figure(figure.name, "s", figure.readings, turn_promises(mark), "full")
+        yield replace(figure, promises=turn_promises(mark))
 
 
 def turn_promises(mark: int) -> tuple[Promise, ...]:
@@ -179,7 +193,7 @@ def turn_promises(mark: int) -> tuple[Promise, ...]:
 def subgraph(plan: Plan) -> Iterator[Figure | Curve]:
     """The whole conversation is handed to a sub-graph in every turn."""
     marks = plan.pick((4, 8, 12), (10, 20, 40), (50, 100, 200, 400))
-    growth = Growth(plan, "sub-graph", lambda saver: Chat(saver, builder=delegating_builder), PEERS)
+    growth = Growth(plan, "sub-graph", lambda saver: Chat(saver, builder=delegating_builder))
     growth.run(marks)
     yield from growth.curves("messages")
     yield growth.bytes_figure(TURN_BYTES, None)
@@ -190,7 +204,7 @@ def subgraph(plan: Plan) -> Iterator[Figure | Curve]:
 def files(plan: Plan) -> Iterator[Figure | Curve]:
     """A dict of 200 files of 2,000 bytes, one of which changes in a turn."""
     count, marks = plan.pick((20, (2, 4)), (200, (5, 15)), (200, (20, 50, 100)))
-    growth = Growth(plan, "files", lambda saver: Workspace(saver, count), PEERS, per_turn=1)
+    growth = Growth(plan, "files", lambda saver: Workspace(saver, count), per_turn=1)
     growth.run(marks)
     yield from growth.curves("turns")
     yield growth.bytes_figure(2_000, None)
@@ -207,16 +221,11 @@ def large_value(plan: Plan) -> Iterator[Figure]:
     plan.hosts.set_level("full")
     for name in plan.entrants(*PEERS):
         spot = plan.spot(name, "full", "large")
-        try:
-            with open_saver(spot) as saver:
-                loop = Loop(saver, document)
-                bursts = [timed([loop.turn]) for _ in range(steps)]
-                sizes[name] = exactly(plan.weigh(spot) / len(document))
-                times[name] = Reading.of_bursts(bursts, "s")
-        except Exception as error:
-            if name in OURS:
-                raise
-            failed[name] = f"{type(error).__name__}: {str(error)[:200]}"
+        with tolerating(name, failed), open_saver(spot) as saver:
+            loop = Loop(saver, document)
+            bursts = [timed([loop.turn]) for _ in range(steps)]
+            sizes[name] = exactly(plan.weigh(spot) / len(document))
+            times[name] = Reading.of_bursts(bursts, "s")
     what = f"{len(document) / 1e6:g} MB unchanged for {steps} turns"
     once = tuple(Promise(name, "stored once (≤ 1.1x)", 1.1) for name in OURS if name in sizes)
     yield Figure(f"{what}: stored, over its size", "x", sizes, once, "full", failed=failed)

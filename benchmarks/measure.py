@@ -11,8 +11,9 @@ import asyncio
 import gc
 import statistics
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -126,7 +127,7 @@ TINY = Pace("tiny", 1, 1, 0.0)
 ONCE = Pace("quick", 1, 1, 0.0)
 """For a quick run, where a sample takes a second or more."""
 QUICK = Pace("quick", 7, 2, 0.3)
-FULL = Pace("full", 41, 5, 9.0)
+FULL = Pace("full", 41, 5, 6.0)
 
 
 @dataclass(slots=True)
@@ -177,16 +178,23 @@ def interleave(samplers: Mapping[str, Sampler], pace: Pace, *, warm: bool = True
 
 
 def _sample(result: Rounds, name: str, sampler: Sampler, *, keep: bool) -> None:
-    try:
+    with tolerating(name, result.failed):
         burst = sampler()
+        if keep:
+            result.bursts[name].append(burst)
+    if name in result.failed:
+        del result.bursts[name]
+
+
+@contextmanager
+def tolerating(name: str, failed: dict[str, str]) -> Iterator[None]:
+    """A rival's error is noted in `failed`; one of ours ends the run."""
+    try:
+        yield
     except Exception as error:
         if name in FIRST_CLASS:
             raise
-        result.failed[name] = f"{type(error).__name__}: {str(error)[:200]}"
-        del result.bursts[name]
-        return
-    if keep:
-        result.bursts[name].append(burst)
+        failed[name] = f"{type(error).__name__}: {str(error)[:200]}".strip(": ")
 
 
 # ---- bursts ----------------------------------------------------------------------------------

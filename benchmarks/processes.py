@@ -19,7 +19,18 @@ from typing import Any
 
 from calls import better
 from entrants import OURS, PEERS, Level, Plan, Spot, open_saver
-from measure import ONCE, TINY, Burst, Figure, Reading, Sampler, Section, interleave
+from measure import (
+    ONCE,
+    TINY,
+    Burst,
+    Figure,
+    Reading,
+    Sampler,
+    Section,
+    exactly,
+    interleave,
+    tolerating,
+)
 from workloads import TenChannels
 
 PROCESSES = 4
@@ -114,19 +125,21 @@ def cold_resume(plan: Plan) -> Iterator[Figure]:
     count = plan.pick(5, 60, 1_000)
     plan.hosts.set_level("normal")
     for what in ("change_one", "grow")[: plan.pick(1, 1, 2)]:
-        samplers = {}
-        for name in plan.entrants(*PEERS):
+        samplers: dict[str, Sampler] = {}
+        failed: dict[str, str] = {}
+        for name in plan.entrants(*plan.pick(OURS, PEERS, PEERS)):
             spot = plan.spot(name, "normal", f"cold {what}")
-            with open_saver(spot) as saver:
+            with tolerating(name, failed), open_saver(spot) as saver:
                 state = TenChannels(saver, "read")
                 for _ in range(count):
                     saver.put(*getattr(state, what)().arguments)
-            samplers[name] = cold_sampler(spot)
+                samplers[name] = cold_sampler(spot)
         rounds = interleave(samplers, plan.pick(TINY, ONCE, plan.pace), warm=False)
         messages = 100 + (count if what == "grow" else 0)
         name = f"open and read, {count:,} checkpoints, {messages:,} messages"
         promises = (better("ours sqlite", "stock sqlite", 1),)
-        yield Figure(name, "s", rounds.readings("s"), promises, "normal", failed=rounds.failed)
+        failed |= rounds.failed
+        yield Figure(name, "s", rounds.readings("s"), promises, "normal", failed=failed)
 
 
 def cold_sampler(spot: Spot) -> Sampler:
@@ -141,24 +154,17 @@ def cold_sampler(spot: Spot) -> Sampler:
 
 def memory(plan: Plan) -> Iterator[Figure]:
     """How much larger a process is after a conversation."""
-    turns = plan.pick(3, 40, 400)
-    who = plan.pick(OURS, (*OURS, "stock sqlite"), (*PEERS, "reference"))
+    turns = plan.pick(3, 40, 300)
+    who = plan.pick(OURS[:1], (*OURS, "stock sqlite", "memory"), (*PEERS, "memory", "reference"))
     plan.hosts.set_level("normal")
-    readings, failed = {}, {}
-    for name in plan.entrants(*who, "memory"):
-        sizes = []
-        try:
-            for number in range(plan.pick(1, 1, 3)):
-                spot = plan.spot(name, "normal", f"memory {number}")
-                with Worker() as worker:
-                    answer = worker.ask("converse", spot=asdict(spot), turns=turns)
-                sizes.append(float(answer["said"]))
-        except Exception as error:
-            if name in OURS:
-                raise
-            failed[name] = f"{type(error).__name__}: {str(error)[:200]}"
-        else:
-            readings[name] = Reading.of(sizes)
+    readings: dict[str, Reading] = {}
+    failed: dict[str, str] = {}
+    for name in plan.entrants(*who):
+        with tolerating(name, failed):
+            spot = plan.spot(name, "normal", "memory")
+            with Worker() as worker:
+                answer = worker.ask("converse", spot=asdict(spot), turns=turns)
+            readings[name] = exactly(float(answer["said"]))
     name = f"memory of the process, more after {turns} turns"
     note = "our savers keep digests of what is stored, at most cache_bytes (64 MB)"
     yield Figure(name, "B", readings, (), "normal", note, failed)

@@ -211,7 +211,7 @@ def cell(figure: Json, name: str) -> str:
     if reading["low"] != reading["high"]:
         parts.append(f"({number(reading['low'], unit)}..{number(reading['high'], unit)})")
     if reading["p99"] is not None:
-        parts.append(f"p99 {number(reading['p99'], 's')}")
+        parts.append(f"p50 {number(reading['p50'], 's')} p99 {number(reading['p99'], 's')}")
     if reading["cpu"] is not None:
         parts.append(f"CPU {number(reading['cpu'], 's')}")
     return " ".join(parts)

@@ -13,7 +13,7 @@ from typing import Any
 
 from calls import better
 from entrants import OURS, PEERS, Plan, Saver, open_async_saver, open_saver
-from measure import Burst, Figure, Promise, Sampler, Section, interleave, timed
+from measure import Burst, Figure, Promise, Sampler, Section, interleave, timed, tolerating
 from workloads import Prose, TenChannels, Timeline, thread
 
 TICK = 0.0005
@@ -136,17 +136,20 @@ def removing(plan: Plan) -> Iterator[Figure]:
     pace = plan.pace
     plan.hosts.set_level("full")
     with ExitStack() as stack:
-        deletes, prunes = {}, {}
+        deletes: dict[str, Sampler] = {}
+        prunes: dict[str, Sampler] = {}
+        failed: dict[str, str] = {}
         for name in plan.entrants(*PEERS):
-            saver = stack.enter_context(open_saver(plan.spot(name, "full", "removing")))
-            names = [f"doomed-{number}" for number in range(2 * (threads + 1))]
-            for doomed in names:
-                state = TenChannels(saver, doomed, messages=20)
-                for _ in range(count):
-                    saver.put(*state.change_one().arguments)
-            doomed_ones = iter(names)
-            deletes[name] = each_sampler(saver.delete_thread, doomed_ones)
-            prunes[name] = each_sampler(pruner(saver), doomed_ones)
+            with tolerating(name, failed):
+                saver = stack.enter_context(open_saver(plan.spot(name, "full", "removing")))
+                names = [f"doomed-{number}" for number in range(2 * (threads + 1))]
+                for doomed in names:
+                    state = TenChannels(saver, doomed, messages=20)
+                    for _ in range(count):
+                        saver.put(*state.change_one().arguments)
+                doomed_ones = iter(names)
+                deletes[name] = each_sampler(saver.delete_thread, doomed_ones)
+                prunes[name] = each_sampler(pruner(saver), doomed_ones)
         limited = type(pace)(pace.name, min(threads, pace.rounds), threads, pace.seconds)
         for what, samplers in (("delete_thread", deletes), ("prune keep_latest", prunes)):
             rounds = interleave(samplers, limited)
@@ -157,7 +160,7 @@ def removing(plan: Plan) -> Iterator[Figure]:
                 promises = (better("ours sqlite", "stock sqlite", 1),)
             name = f"{what} of {count:,} checkpoints"
             readings = rounds.readings("s")
-            yield Figure(name, "s", readings, promises, "full", failed=rounds.failed)
+            yield Figure(name, "s", readings, promises, "full", failed=failed | rounds.failed)
 
 
 def pruner(saver: Saver) -> Callable[[str], Any]:
