@@ -53,17 +53,18 @@ class Kind:
 
 BOTH: tuple[Level, ...] = ("full", "normal")
 RAW = (
-    *(Kind(name, "sync", 1, BOTH) for name in ("put", "put_writes")),
+    Kind("put", "sync", 1, BOTH),
     *(Kind(name, "sync", 1) for name in ("get_tuple", "list", "history")),
-    *(Kind(name, "async", 1, BOTH) for name in ("put", "put_writes")),
-    *(Kind(name, "async", 1) for name in ("get_tuple", "list", "history")),
+    Kind("put_writes", "sync", 1, BOTH),
     Kind("put", "sync", CROWD, BOTH),
     Kind("get_tuple", "sync", CROWD),
+    Kind("put", "async", 1, BOTH),
+    *(Kind(name, "async", 1) for name in ("get_tuple", "list", "history")),
+    Kind("put_writes", "async", 1, BOTH),
     Kind("put", "async", CROWD, BOTH),
-    Kind("put_writes", "async", CROWD),
-    Kind("get_tuple", "async", CROWD),
-    Kind("list", "async", CROWD),
+    *(Kind(name, "async", CROWD) for name in ("get_tuple", "list", "put_writes")),
 )
+"""A read comes after a put, not after writes: they stay pending, and would be read with it."""
 LONG = (("list", CROWD), ("put_writes", CROWD))
 """Left to the full run: half a minute of one rival's time."""
 TINY = (

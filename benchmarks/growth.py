@@ -243,7 +243,7 @@ def fan_out(plan: Plan) -> Iterator[Figure]:
             samplers[name] = fan_sampler(fan_graph(saver, width))
         rounds = interleave(samplers, plan.pace)
     own = rounds.above("reference")
-    promises = (better("ours sqlite", "memory", 1),)
+    promises = (better("ours sqlite", "memory", 1, "cpu"),)
     # How the pool schedules 100 tasks moves one run by more than a saver costs: read the CPU time.
     name = f"own cost of {width} Send tasks"
     yield Figure(name, "s", own, promises, "normal", failed=rounds.failed)

@@ -45,6 +45,8 @@ SCALES: dict[str, tuple[tuple[float, str], ...]] = {
 
 def number(value: float, unit: str) -> str:
     """Three digits in the scale that suits them: `0.52 ms`, `2.05 GB`."""
+    if unit == "s" and value <= 0:
+        return "≈ 0"  # a difference of two times that is smaller than their spread
     scale, suffix = next(
         (one for one in SCALES[unit] if abs(value) >= one[0]),
         SCALES[unit][-1],
@@ -158,9 +160,11 @@ def introduction(results: Json) -> str:
     return "\n\n".join(lines)
 
 
-def each_figure(results: Json) -> Iterator[Json]:
+def each_figure(results: Json) -> Iterator[tuple[str, Json]]:
+    """Every figure, with a name that says its section too."""
     for section in results["sections"]:
-        yield from section["figures"]
+        for figure in section["figures"]:
+            yield f"{section['title']}: {full_name(figure)}", figure
 
 
 def full_name(figure: Json) -> str:
@@ -170,13 +174,13 @@ def full_name(figure: Json) -> str:
 def losses(results: Json) -> str:
     """Every figure in which one of ours is worse than the stock saver of its kind."""
     found = []
-    for figure in each_figure(results):
+    for named, figure in each_figure(results):
         for who, rival in RIVALS.items():
             ratio = times_better(figure, who, rival)
             if ratio is not None and ratio < 0.98:
                 ours, theirs = (figure["readings"][name] for name in (who, rival))
                 found.append(
-                    f"- {full_name(figure)}: {who} {number(ours['median'], figure['unit'])}, "
+                    f"- {named}: {who} {number(ours['median'], figure['unit'])}, "
                     f"{rival} {number(theirs['median'], figure['unit'])} ({1 / ratio:.2f}x worse)"
                 )
     return "\n".join(found) or "Nowhere, against the stock saver of the same kind."
@@ -185,8 +189,8 @@ def losses(results: Json) -> str:
 def promises(results: Json) -> str:
     """What was promised, and whether it holds."""
     judged = [
-        f"- {full_name(figure)}: {verdict(figure, promise)}"
-        for figure in each_figure(results)
+        f"- {named}: {verdict(figure, promise)}"
+        for named, figure in each_figure(results)
         for promise in figure["promises"]
     ]
     missed = sum(": MISSED:" in line for line in judged)
