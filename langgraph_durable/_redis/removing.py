@@ -47,6 +47,15 @@ class Whole:
 
 
 async def _look(context: Context, thread_id: str, *, weigh: bool = False) -> Whole | None:
+    """All of a thread but its items; again, if a removal came in between."""
+
+    async def read(mark: object) -> Whole | None:
+        return await _look_once(context, thread_id, weigh)
+
+    return await steadily(context, thread_id, read)
+
+
+async def _look_once(context: Context, thread_id: str, weigh: bool) -> Whole | None:
     at = context.keys.thread(thread_id)
     state, names = await ask(thread_id, [("HMGET", at.hash, "e", "v", "k"), ("HKEYS", at.hash)])
     if state[0] is None:
@@ -67,10 +76,17 @@ async def _look(context: Context, thread_id: str, *, weigh: bool = False) -> Who
     checkpoints, heads = await read(b"c"), await read(b"h")
     pages, tasks = await read(b"w"), await read(b"t")
     made = [rows.unpack_checkpoint(thread_id, place, row) for place, row in checkpoints.items()]
-    writes: list[WriteRow] = []
+    named: dict[bytes, list[bytes]] = {}
     for page, listed in pages.items():
-        some = [tasks.get(digest) for digest in rows.digests(listed)]
-        writes += rows.unpack_tasks(thread_id, page.partition(b":")[2], some)
+        named.setdefault(page.partition(b":")[2], []).extend(rows.digests(listed))
+    if not tasks.keys() >= {digest for some in named.values() for digest in some}:
+        # What was not there at first is new, unless nobody has written since: then it is lost.
+        [version] = await ask(thread_id, [("HGET", at.hash, "v")])
+        if version != state[1]:
+            named = {place: [d for d in some if d in tasks] for place, some in named.items()}
+    writes: list[WriteRow] = []
+    for place, some in named.items():
+        writes += rows.unpack_tasks(thread_id, place, map(tasks.get, some))
     items = {int(name[1:]) for name in by_kind.get(b"i", ())}
     listing = Listing(
         thread_id,
@@ -186,11 +202,8 @@ async def _sizes(context: Context, thread_id: str, items: Iterable[int]) -> dict
 
 
 async def survey(context: Context, thread_id: str, weigh: bool) -> Listing | None:
-    async def read(mark: object) -> Listing | None:
-        whole = await _look(context, thread_id, weigh=weigh)
-        return None if whole is None else whole.listing
-
-    return await steadily(context, thread_id, read)
+    whole = await _look(context, thread_id, weigh=weigh)
+    return None if whole is None else whole.listing
 
 
 async def count(context: Context, thread_id: str) -> int:
