@@ -259,14 +259,7 @@ ROWS: tuple[Row, ...] = (
     ("stall", "stall, aput of one more", "normal", "event loop stands still, {what}"),
     ("memory", "memory of the process", "normal", "memory of the process, {what}"),
 )
-COLUMNS = (
-    "ours sqlite",
-    "stock sqlite",
-    "stock postgres",
-    "ours redis",
-    "official redis",
-    "memory",
-)
+COLUMNS = ORDER[:6]
 
 
 def find(results: Json, section: str, name: str, level: str) -> Json | None:

@@ -87,6 +87,10 @@ def on_redis(url: str | None = None, prefix: str = "costs") -> Iterator[Subject]
         yield Subject(saver)
 
 
+def on(backend: str, place: Path) -> Any:
+    return on_sqlite(place) if backend == "sqlite" else on_redis(prefix=servers.prefix_for(place))
+
+
 # ---- bytes -----------------------------------------------------------------------------------
 
 
@@ -211,7 +215,7 @@ def received(client: redis.Redis) -> int:
 
 @pytest.mark.parametrize("backend", ["sqlite", "redis"])
 async def test_an_async_call_hops_at_most_once(backend: str, tmp_path: Path) -> None:
-    with on_sqlite(tmp_path) if backend == "sqlite" else on_redis(prefix="costshops") as subject:
+    with on(backend, tmp_path) as subject:
         saver, latest = subject.saver, subject.timeline.latest
         calls = {
             "aput": lambda: saver.aput(*subject.grown().arguments),
@@ -277,7 +281,7 @@ def test_a_put_serialises_the_last_chunk_and_packs_the_new_message(
     backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count = Counted(monkeypatch)
-    with on_sqlite(tmp_path) if backend == "sqlite" else on_redis(prefix="costsdump") as subject:
+    with on(backend, tmp_path) as subject:
         for _ in range(2 * CHUNK):  # wherever the chunk begins
             step = subject.say()
             count.dumped = count.packed = 0
@@ -295,7 +299,7 @@ def test_a_put_that_changes_nothing_long_does_not_look_at_it(
     backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count = Counted(monkeypatch)
-    with on_sqlite(tmp_path) if backend == "sqlite" else on_redis(prefix="costssame") as subject:
+    with on(backend, tmp_path) as subject:
         step = subject.timeline.advance({"turn": 1})
         count.dumped = count.packed = 0
         subject.put(step)
