@@ -7,6 +7,7 @@ nothing if the thread has changed since; then they look again.
 from __future__ import annotations
 
 import functools
+import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -31,7 +32,8 @@ from langgraph_durable._redis.requests import Call, Command, Request, Word
 from langgraph_durable._redis.writing import Context, announcements, refuse
 from langgraph_durable.errors import ConfigurationError, StorageBusy, StorageFull
 
-TRIES = 20
+TRIES, PATIENCE = 20, 20.0
+"""How often, and for how many seconds, something is tried that others' writes make void."""
 TOMB = 7 * 86_400_000
 """Milliseconds for which late writes of a deleted thread are told apart."""
 
@@ -121,6 +123,14 @@ async def _spines(
     return look_up
 
 
+def _patiently() -> Iterator[None]:
+    end = time.monotonic() + PATIENCE
+    for tries in itertools.count(1):
+        yield
+        if tries >= TRIES and time.monotonic() > end:
+            return
+
+
 async def _apply(
     context: Context,
     thread_id: str,
@@ -155,7 +165,7 @@ def _chunked(command: str, key: Word, words: Sequence[Word], step: int = 1) -> I
 async def edit(
     context: Context, thread_id: str, decide: Callable[[Listing], Edit | None], weigh: bool
 ) -> Removed | None:
-    for _ in range(TRIES):
+    for _ in _patiently():
         whole = await _look(context, thread_id, weigh=weigh)
         if whole is None:
             return None
@@ -173,7 +183,7 @@ async def edit(
             await _unannounce(context, thread_id, left.gone_runs)
             return removed
     raise StorageBusy(
-        f"thread {thread_id!r}: others wrote to it {TRIES} times while parts of it were to be "
+        f"thread {thread_id!r}: others wrote to it all the time while parts of it were to be "
         "removed. Nothing was removed; try again."
     )
 
@@ -358,7 +368,7 @@ async def forget_runs(context: Context, runs: Sequence[str]) -> None:
 async def copy(context: Context, source: str, target: str) -> bool:
     """Copy a thread, sealing everything anew for its new place."""
     at = context.keys.thread(source)
-    for _ in range(TRIES):
+    for _ in _patiently():
         whole = await _look(context, source)
         if whole is None:
             return False
@@ -374,7 +384,7 @@ async def copy(context: Context, source: str, target: str) -> bool:
         raise ConfigurationError(
             f"thread {target!r} exists already: delete it first, or copy to another id"
         )
-    raise StorageBusy(f"thread {source!r}: others wrote to it {TRIES} times while it was copied")
+    raise StorageBusy(f"thread {source!r}: others wrote to it all the time while it was copied")
 
 
 def _as_new(whole: Whole, target: str, items: Items) -> list[Command]:
