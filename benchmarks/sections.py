@@ -9,11 +9,12 @@ from __future__ import annotations
 import calls
 import growth
 import processes
+import retention
 import watching
 import wire
 from measure import Section
 
-MODULES = (growth, calls, processes, watching, wire)
+MODULES = (growth, calls, processes, watching, retention, wire)
 SECTIONS: dict[str, Section] = {
     section.name: section for module in MODULES for section in module.SECTIONS
 }
