@@ -65,7 +65,6 @@ def unpack(packed: bytes) -> Claim:
     raise seal.Damaged("a claim on an artifact cannot be read")
 
 
-
 class MissingArtifact:
     """Stands for a value whose artifact is gone, with `on_missing_artifact="placeholder"`.
 

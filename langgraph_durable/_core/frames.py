@@ -44,7 +44,9 @@ def _arrow() -> Any:
     try:
         return _library("pyarrow")
     except SerializationError as error:
-        raise Unstorable(f"tables of pandas are stored as Arrow: pip install pyarrow ({error})") from error
+        raise Unstorable(
+            f"tables of pandas are stored as Arrow: pip install pyarrow ({error})"
+        ) from error
 
 
 def _write_arrow(table: Any) -> bytes:
@@ -167,7 +169,9 @@ class _Foreign(Value):
         except (CorruptionError, SerializationError):
             raise
         except Exception as error:
-            raise CorruptionError(f"a stored {self.cls.__name__} cannot be read: {error}") from error
+            raise CorruptionError(
+                f"a stored {self.cls.__name__} cannot be read: {error}"
+            ) from error
 
 
 _FRAME = _Foreign(FRAME, object, _take_frame, _make_frame)

@@ -9,7 +9,7 @@ item. The I/O is behind `Shelf`, which `langgraph_durable.artifacts` implements.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from langgraph_durable._core import seal
@@ -52,6 +52,7 @@ class Shelf(Desk, Protocol):
     async def enter(self, storage: Storage) -> None: ...
     async def refresh(self, storage: Storage, unknown: str | None = None) -> None: ...
     def claim_on(self, raw: bytes, sha: bytes) -> Claim: ...
+    def renew(self, claims: Iterable[Claim]) -> None: ...
     def keep(self, uploads: Sequence[Upload]) -> None: ...
     def fetch(self, claims: Sequence[Claim]) -> list[bytes | None]: ...
 
@@ -92,5 +93,3 @@ def pack(
             uploads.update(own)
     shelf.keep([Upload(claim, content) for claim, content in uploads.items()])
     return Packed(items, claims)
-
-

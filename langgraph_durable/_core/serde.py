@@ -314,9 +314,7 @@ CLASSIFIERS.append(frames.classify)
 MAKERS.update(frames.MAKERS)
 
 
-def _reader(
-    gate: Gate, messages: dict[Any, Plan], shelf: Any = None
-) -> Callable[[int, Any], Any]:
+def _reader(gate: Gate, messages: dict[Any, Plan], shelf: Any = None) -> Callable[[int, Any], Any]:
     """Return the function that turns an unpacked record into its object.
 
     Artifacts are told their `shelf`, where they will find their content.

@@ -78,7 +78,10 @@ class Artifact:
 
     @classmethod
     def from_bytes(
-        cls, data: bytes | bytearray | memoryview, *, media_type: str | None = None,
+        cls,
+        data: bytes | bytearray | memoryview,
+        *,
+        media_type: str | None = None,
         name: str | None = None,
     ) -> Artifact:
         """Content that is at hand."""
@@ -226,9 +229,11 @@ class Artifact:
             "base64": base64.b64encode(self.read()).decode(),
             "mime_type": self.media_type,
         }
-        return block if self.name is None or block["type"] != "file" else {
-            **block, "filename": self.name
-        }
+        return (
+            block
+            if self.name is None or block["type"] != "file"
+            else {**block, "filename": self.name}
+        )
 
     def _reader(self) -> Reader:
         if self._shelf is None:

@@ -42,7 +42,7 @@ def packing_for(media_type: str) -> int:
 
 def packing_of(raw: bytes) -> int:
     """Whether bytes get smaller, by samples from their begin and their middle."""
-    middle = len(raw) // 2
+    middle = max(SAMPLE, len(raw) // 2)
     sample = raw[:SAMPLE] + raw[middle : middle + SAMPLE]
     small = zstandard.ZstdCompressor(level=LEVEL).compress(sample)
     return ZSTD if len(small) < 0.9 * len(sample) else PLAIN
@@ -55,7 +55,7 @@ def packed(content: bytes | Opener, packing: int) -> bytes | Opener:
     if isinstance(content, bytes):
         return zstandard.ZstdCompressor(level=LEVEL).compress(content)
     opener = content
-    return lambda: zstandard.ZstdCompressor(level=LEVEL).stream_reader(opener())  # type: ignore[return-value]
+    return lambda: zstandard.ZstdCompressor(level=LEVEL).stream_reader(opener())
 
 
 class Checked(io.RawIOBase):
@@ -70,6 +70,10 @@ class Checked(io.RawIOBase):
 
     def readable(self) -> bool:
         return True
+
+    def read(self, size: int = -1) -> bytes:
+        """As a file does: less than asked for only at the end, and `size` bytes at most."""
+        return super().read(size) or b""
 
     def readinto(self, buffer: Any) -> int:
         # One byte more than there should be tells that there is too much, however much it is.

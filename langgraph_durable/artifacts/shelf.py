@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
+import os
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -37,6 +38,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 logger = logging.getLogger("langgraph_durable")
 
+OFFLOAD_ABOVE = 256 << 10
+Artifacts = ArtifactStore | str | os.PathLike[str] | Sequence[Any] | None
 PARALLEL = 8
 FRESH = 60.0
 """Seconds for which what this saver has uploaded or renewed counts as just used."""
@@ -53,7 +56,7 @@ class Shelf:
         target: ArtifactStore | None,
         others: Iterable[ArtifactStore] = (),
         *,
-        above: int = 256 << 10,
+        above: int = OFFLOAD_ABOVE,
         placeholder: bool = False,
     ) -> None:
         self.target = target
@@ -104,6 +107,10 @@ class Shelf:
     def names(self) -> dict[str, tuple[str, ...]]:
         return dict(self._names)
 
+    def know(self, store: ArtifactStore) -> None:
+        """Use this very store for its URL."""
+        self._by_url[store.url] = store
+
     def at(self, url: str) -> ArtifactStore:
         found = self._by_url.get(url)
         if found is None:
@@ -137,6 +144,14 @@ class Shelf:
         in_parallel(self._keep, wanted)
         if len(self._fresh) > MOST_FRESH:
             self._fresh.clear()
+
+    def renew(self, claims: Iterable[Claim]) -> None:
+        """Keep these from being collected for now, as far as they are there."""
+
+        def one(claim: Claim) -> None:
+            any(sweeping.renew(store, claim.key) for store in self.stores_of(claim.store))
+
+        in_parallel(one, list(claims))
 
     def _keep(self, upload: Upload) -> None:
         claim = upload.claim
