@@ -90,6 +90,8 @@ class Checked(io.RawIOBase):
             raise self._corrupt(f"it has {self._size} of {self._claim.size} bytes")
         if not data and self._hash.digest() != self._claim.sha:
             raise self._corrupt("its bytes have changed")
+        if not data and self._source.read(1):
+            raise self._corrupt("there is something behind its end")
         buffer[: len(data)] = data
         return len(data)
 

@@ -6,7 +6,7 @@ import io
 import re
 import urllib.parse
 from collections.abc import Iterator
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 from langgraph_durable.artifacts.stores import CHUNK, ArtifactStore, Found, Opener
 from langgraph_durable.errors import (
@@ -66,20 +66,15 @@ class ObjectArtifacts(ArtifactStore):
     def put(self, key: str, content: bytes | Opener) -> None:
         import obstore
 
-        source = content if isinstance(content, bytes) else content()
-        try:
-            obstore.put(
-                self._store,
-                key,
-                cast("Any", source),
-                use_multipart=not isinstance(source, bytes) or len(source) > PART,
-                chunk_size=PART,
-            )
-        except Exception as error:
-            raise self._explained(error) from error
-        finally:
-            if not isinstance(source, bytes):
-                source.close()
+        with io.BytesIO(content) if isinstance(content, bytes) else content() as source:
+            whole = isinstance(content, bytes)
+            first = content if isinstance(content, bytes) else _filled(source)
+            parts, large = _Parts(source, first), len(first) > PART
+            body: Any = iter(parts) if large and not whole else first
+            try:
+                obstore.put(self._store, key, body, use_multipart=large, chunk_size=PART)
+            except Exception as error:
+                raise parts.error or self._explained(error) from error
 
     def open(self, key: str) -> BinaryIO:
         import obstore
@@ -140,6 +135,31 @@ class ObjectArtifacts(ArtifactStore):
         if isinstance(error, FileNotFoundError) or _NO_BUCKET.search(text):
             return StorageError(f"{where}: there is no such bucket ({_short(text)})")
         return ArtifactsUnreachable(f"{where}: it does not answer as it should ({_short(text)})")
+
+
+def _filled(source: BinaryIO) -> bytes:
+    """The begin of a stream: all of it, unless it is worth sending in parts."""
+    data = b""
+    while len(data) <= PART and (block := source.read(PART)):
+        data += block
+    return data
+
+
+class _Parts:
+    """A stream as parts; keeps the error that reading it has met, which obstore does not."""
+
+    def __init__(self, source: BinaryIO, first: bytes) -> None:
+        self._source, self._first = source, first
+        self.error: Exception | None = None
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            yield self._first
+            while block := self._source.read(PART):
+                yield block
+        except Exception as error:
+            self.error = error
+            raise
 
 
 def _short(text: str) -> str:
