@@ -2,7 +2,7 @@
 
     python benchmarks/artifacts.py [--megabytes 200] [--s3 s3://bucket/prefix]
 
-S3 takes its credentials and endpoint from the environment (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, ...).
+S3 takes its credentials and endpoint from the environment (AWS_ENDPOINT_URL, ...).
 Times are medians; those that a disk decides are wall time, `get_tuple` is CPU time.
 """
 
@@ -68,7 +68,9 @@ def handles(folder: Path) -> None:
             with SqliteSaver(folder / "handles.db") as saver:
                 saver.get_tuple(config("none"))
 
-                def read(n: int, thread: str = thread, saver: SqliteSaver = saver) -> None:
+                def read(
+                    n: int, thread: str = thread, saver: Any = saver, cold: bool = cold
+                ) -> None:
                     if cold:
                         saver._engine.memory.forget(thread)
                     saver.get_tuple(config(thread))
@@ -81,24 +83,36 @@ def handles(folder: Path) -> None:
         )
 
 
-def files(folder: Path, megabytes: int) -> None:
-    """Throughput on files against a plain write and fsync, taking turns."""
-    pieces = [os.urandom(PIECE) for _ in range(max(1, megabytes * MB // PIECE))]
+def files(folder: Path, megabytes: int, piece: int) -> None:
+    """Throughput on files against a plain write and fsync, taking turns.
+
+    `stored` is the store alone; a put also hashes the value and commits the row.
+    """
     ours: list[float] = []
+    stored: list[float] = []
     plain: list[float] = []
-    with SqliteSaver(folder / "files.db") as saver:
-        put(saver, config("warm"), {"a": os.urandom(PIECE)}, 1)
-        for n, data in enumerate(pieces):
+    with SqliteSaver(folder / f"files{piece}.db") as saver:
+        put(saver, config("warm"), {"a": [os.urandom(300_000) for _ in range(100)]}, 1)
+        store = saver._shelf.target
+        assert store is not None
+        for n in range(max(3, megabytes * MB // piece)):
+            data = os.urandom(piece)
+            path = folder / "plain"
             began = time.perf_counter()
-            with (folder / f"plain{n}").open("wb") as file:
+            with path.open("wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
             plain.append(time.perf_counter() - began)
+            path.unlink()
+            began = time.perf_counter()
+            store.put(f"lgd-{saver._shelf.store}/0/alone", data)
+            stored.append(time.perf_counter() - began)
             began = time.perf_counter()
             put(saver, config(f"t{n}"), {"a": data}, 1)
             ours.append(time.perf_counter() - began)
-    tell("files", "write + fsync", ours, plain)
+    tell("files, the store alone", "write + fsync", stored, plain, piece)
+    tell("files, a put", "write + fsync", ours, plain, piece)
 
 
 def s3(folder: Path, url: str, megabytes: int) -> None:
@@ -118,14 +132,14 @@ def s3(folder: Path, url: str, megabytes: int) -> None:
             began = time.perf_counter()
             put(saver, config(f"t{n}"), {"a": data}, 1)
             ours.append(time.perf_counter() - began)
-    tell("S3", "bare obstore", ours, plain)
+    tell("S3, a put", "bare obstore", ours, plain, PIECE)
 
 
-def tell(where: str, other: str, ours: list[float], plain: list[float]) -> None:
+def tell(where: str, other: str, ours: list[float], plain: list[float], size: int) -> None:
     mine, theirs = statistics.median(ours), statistics.median(plain)
     print(
-        f"{where}, 5 MB a put: {PIECE / MB / mine:.0f} MB/s, {other} "
-        f"{PIECE / MB / theirs:.0f} MB/s: {mine / theirs:.2f}x the time"
+        f"{where} of {size // MB} MB: {size / MB / mine:.0f} MB/s, {other} "
+        f"{size / MB / theirs:.0f} MB/s: {mine / theirs:.2f}x the time"
     )
 
 
@@ -138,7 +152,8 @@ def main() -> None:
         folder = Path(name)
         one_object(folder)
         handles(folder)
-        files(folder, given.megabytes)
+        for piece in (PIECE, 10 * PIECE):
+            files(folder, given.megabytes, piece)
         if given.s3:
             s3(folder, given.s3, given.megabytes)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 import threading
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 import ormsgpack
@@ -22,7 +23,7 @@ from langgraph_durable._core.memory import SEED
 PLAIN, ZSTD = 0, 1
 _ID = re.compile(r"[0-9a-f]{16}")
 _SUFFIX = {PLAIN: "", ZSTD: ".zst"}
-KEY = re.compile(r"lgd-([0-9a-f]{16})/([0-9a-f]{2})/(\2[0-9a-f]{62})(\.zst)?")
+KEY = re.compile(r"lgd-([0-9a-f]{16})/([0-9a-f])/(\2[0-9a-f]{63})(\.zst)?")
 """The names of our objects, and of nobody else's."""
 
 
@@ -37,7 +38,7 @@ class Claim(NamedTuple):
     def key(self) -> str:
         """The name of the object in its store; made of hexadecimal digits, so it leads nowhere."""
         name = self.sha.hex()
-        return f"{folder(self.store)}{name[:2]}/{name}{_SUFFIX[self.packing]}"
+        return f"{folder(self.store)}{name[0]}/{name}{_SUFFIX[self.packing]}"
 
     def packed(self) -> bytes:
         return ormsgpack.packb([*self])
@@ -53,6 +54,7 @@ def folder(store: str) -> str:
     return f"lgd-{store}/"
 
 
+@lru_cache(maxsize=4096)
 def unpack(packed: bytes) -> Claim:
     """The inverse of `Claim.packed`; raises `Damaged`. Nothing else gets into a key."""
     try:

@@ -62,10 +62,10 @@ class FileArtifacts(ArtifactStore):
     def _make(self, folder: Path) -> None:
         if folder.is_dir():
             return
+        new = [above for above in (folder, *folder.parents) if not above.is_dir()]
         folder.mkdir(parents=True, exist_ok=True)
-        # A new folder is an entry of the one above, up to what was there before.
-        for above in (folder.parent, self.folder, self.folder.parent):
-            _sync(above)
+        for each in new:  # a new folder is an entry of the one above
+            _sync(each.parent)
 
     def open(self, key: str) -> BinaryIO:
         try:

@@ -39,7 +39,7 @@ def renew(store: ArtifactStore, key: str) -> bool:
 
 def clock(store: ArtifactStore, id: str) -> float:
     """The time, as the store has it."""
-    key = f"{folder(id)}00/clock"
+    key = f"{folder(id)}0/clock"
     store.put(key, b"")
     found = store.stat(key)
     return time.time() if found is None else found.time
