@@ -16,6 +16,7 @@ from typing import Any
 import backends
 import objectstore
 import pytest
+import servers
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.base import empty_checkpoint
 
@@ -583,7 +584,14 @@ def test_a_server_that_comes_back_is_waited_for(tmp_path: Path) -> None:
             ):
                 values(hasty, "t")
             server.start()
-            assert values(saver, "t") == {"a": NOISE}
+
+            def is_back() -> bool:
+                try:
+                    return values(saver, "t") == {"a": NOISE}
+                except ArtifactsUnreachable:  # it finds its volumes one after another
+                    return False
+
+            servers.wait_until(is_back, "reading from the server that was started again")
     finally:
         server.end()
 
