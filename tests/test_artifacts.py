@@ -596,6 +596,20 @@ def test_a_server_that_comes_back_is_waited_for(tmp_path: Path) -> None:
         server.end()
 
 
+def test_a_fork_after_the_first_use_is_refused_and_does_not_hang(tmp_path: Path) -> None:
+    store = objectstore.shared().store(tmp_path.name)
+    store.put("lgd-x/a/b", b"")
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        try:
+            store.stat("lgd-x/a/b")
+        except StorageError:
+            os._exit(7)
+        os._exit(8)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
 CHILD = """
 import os, resource, signal, sys
 from langgraph_durable import FileArtifacts, SqliteSaver, StorageFull

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import urllib.parse
 from collections.abc import Iterator
@@ -23,6 +24,10 @@ _REFUSED = ("PermissionDeniedError", "UnauthenticatedError")
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
 
 
+_first_used: dict[str, int] = {}
+"""The process that obstore's threads belong to."""
+
+
 class ObjectArtifacts(ArtifactStore):
     """A bucket, or a prefix in one.
 
@@ -31,6 +36,8 @@ class ObjectArtifacts(ArtifactStore):
         options: what obstore's `from_url` takes: keys, `region`, `endpoint`, `client_options`,
             `retry_config`. By default credentials come from the environment. They are not stored,
             so a saver that is to read this store under another `artifacts=` needs them there.
+
+    A process must not be forked after the first use: the child gets a `StorageError`.
 
     Example:
         >>> ObjectArtifacts("s3://agents/artifacts", region="eu-central-1")   # doctest: +SKIP
@@ -50,6 +57,12 @@ class ObjectArtifacts(ArtifactStore):
 
     @property
     def _store(self) -> Any:
+        # The threads of obstore do not come along into a fork: a call would wait for ever.
+        if _first_used.setdefault("pid", os.getpid()) != os.getpid():
+            raise StorageError(
+                f"{self.url}: this process was forked from one that had used an object store "
+                "already, and obstore does not survive that. Fork before the first use, or spawn."
+            )
         if self._made is None:
             try:
                 from obstore.store import from_url
