@@ -186,7 +186,8 @@ def selection(config: RunnableConfig | None, before: RunnableConfig | None) -> S
     if before is not None:
         if not isinstance(before, Mapping):
             raise ConfigurationError(f"before is a config, not {_shown(before)}")
-        older_than = _id(before.get("configurable") or {})
+        # LangGraph Server passes a bare checkpoint: its keys without a `configurable` around them.
+        older_than = _id(before.get("configurable") or before)
     return Selection(thread_id, ns, id, older_than)
 
 

@@ -64,6 +64,7 @@ MAY_USE: dict[str, set[str]] = {
         "timeline",
     },
     "demo": {FACE},
+    "server": {"errors", "saver", "urls"},
     "testing": {"errors"},
 }
 """Besides itself. A backend never knows the saver, the rules never know a backend."""
