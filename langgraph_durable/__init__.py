@@ -2,7 +2,18 @@
 
 from typing import TYPE_CHECKING, Any
 
+from langgraph_durable.artifacts import (
+    Artifact,
+    ArtifactStore,
+    FileArtifacts,
+    MemoryArtifacts,
+    MissingArtifact,
+    ObjectArtifacts,
+)
 from langgraph_durable.errors import (
+    ArtifactCorrupt,
+    ArtifactMissing,
+    ArtifactsUnreachable,
     ConcurrentUpdate,
     ConfigurationError,
     CorruptionError,
@@ -18,6 +29,7 @@ from langgraph_durable.errors import (
     ThreadDeleted,
     UnsafeTypeError,
 )
+from langgraph_durable.keeping import ArtifactProblem, Collected, Moved
 from langgraph_durable.policies import (
     DropIdle,
     Finished,
@@ -39,20 +51,32 @@ if TYPE_CHECKING:
     from langgraph_durable.timeline import Timeline
 
 __all__ = [
+    "Artifact",
+    "ArtifactCorrupt",
+    "ArtifactMissing",
+    "ArtifactProblem",
+    "ArtifactStore",
+    "ArtifactsUnreachable",
+    "Collected",
     "ConcurrentUpdate",
     "ConfigurationError",
     "CorruptionError",
     "Deleted",
     "DropIdle",
     "DurableError",
+    "FileArtifacts",
     "Finished",
     "KeepInterrupted",
     "KeepLast",
     "KeepTagged",
     "MaxAge",
     "MaxBytes",
+    "MemoryArtifacts",
     "Milestones",
+    "MissingArtifact",
+    "Moved",
     "NotAStore",
+    "ObjectArtifacts",
     "Policy",
     "PrunePlan",
     "PruneReport",

@@ -11,11 +11,14 @@ checkpoint, the channel, the cause and the next step; the driver's own error is 
      +-- ConcurrentUpdate                    another run moved the thread on: load it and try again
      |    +-- ThreadDeleted                  the thread was deleted meanwhile: let the run end
      +-- CorruptionError                     stored bytes are not what was written: restore a backup
+     |    +-- ArtifactMissing                an offloaded value is not in its artifact store
+     |    +-- ArtifactCorrupt                an offloaded value is not what was uploaded
      +-- StorageError                        the store did not take or give the data
           +-- StorageBusy                    locked for longer than `busy_timeout`: try again
           +-- StorageFull                    no room: free some, then run the thread again
           +-- StorageReadOnly                opened or mounted read-only
           +-- StorageUnreachable             the server does not answer: try again when it does
+          |    +-- ArtifactsUnreachable      the artifact store does not answer
           +-- NotAStore                      the file is not a database, or holds a newer format
 
 Whatever the class, nothing was written: a call either takes effect whole or not at all. Where a
@@ -82,6 +85,14 @@ class CorruptionError(DurableError):
     """Stored bytes are missing or are not the bytes that were written."""
 
 
+class ArtifactMissing(CorruptionError):
+    """An offloaded value or an `Artifact` is not in the store that should have it."""
+
+
+class ArtifactCorrupt(CorruptionError):
+    """An offloaded value or an `Artifact` is there, and is not what was uploaded."""
+
+
 class StorageError(DurableError):
     """The store did not take or give the data."""
 
@@ -100,6 +111,10 @@ class StorageReadOnly(StorageError):
 
 class StorageUnreachable(StorageError):
     """The server cannot be reached, or went silent: a write may or may not have taken effect."""
+
+
+class ArtifactsUnreachable(StorageUnreachable):
+    """The artifact store cannot be reached; nothing that needs it was written."""
 
 
 class NotAStore(StorageError):

@@ -175,7 +175,7 @@ class Retention:
     async def _report(self, do: Do, done: int, total: Removed) -> PruneReport:
         freed = await do(self._pruner.reclaim()) if total.checkpoints else 0
         some = total.checkpoints, total.writes, total.items
-        return PruneReport(done, *some, 0, total.bytes, freed)
+        return PruneReport(done, *some, total.artifacts, total.bytes, freed)
 
     async def _each(self, do: Do, named: Sequence[str] | None) -> Any:
         if named is not None:
@@ -320,7 +320,7 @@ class Retention:
 
     async def _delete(self, thread_id: str) -> Deleted:
         gone = await self._engine.delete_thread(addresses.thread(thread_id))
-        return Deleted(gone.checkpoints, gone.writes, gone.items, 0, gone.bytes)
+        return Deleted(gone.checkpoints, gone.writes, gone.items, gone.artifacts, gone.bytes)
 
     def delete_threads(
         self, thread_ids: Iterable[str] | None = None, *, filter: dict[str, Any] | None = None

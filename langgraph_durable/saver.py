@@ -40,8 +40,10 @@ from langgraph_durable._core.outlines import Outline
 from langgraph_durable._core.records import Cursor, GivenId, Selection
 from langgraph_durable._core.serde import ExactSerializer
 from langgraph_durable._core.storage import Storage
+from langgraph_durable.artifacts import Shelf
 from langgraph_durable.automatic import Backend
 from langgraph_durable.errors import ConfigurationError
+from langgraph_durable.keeping import Keeping
 from langgraph_durable.policies import Policy
 from langgraph_durable.retention import Retention
 
@@ -56,7 +58,7 @@ FIRST_PAGE = 8
 MOST_LAST_PUTS = 10_000
 
 
-class DurableSaver(Retention, BaseCheckpointSaver[str]):  # type: ignore[misc]
+class DurableSaver(Keeping, Retention, BaseCheckpointSaver[str]):  # type: ignore[misc]
     """Everything that `SqliteSaver` and its like have in common."""
 
     def __init__(
@@ -71,8 +73,12 @@ class DurableSaver(Retention, BaseCheckpointSaver[str]):  # type: ignore[misc]
         cache_bytes: int,
         retention: Policy | None = None,
         warn_bytes: int | str | None = None,
+        shelf: Shelf | None = None,
     ) -> None:
-        own = ExactSerializer(types)
+        shelf = shelf or Shelf(None)
+        own = ExactSerializer(types).on_shelf(shelf)
+        if isinstance(serde, ExactSerializer):
+            serde = serde.on_shelf(shelf)
         if serde is not None and not any(hasattr(serde, m) for m in ("dumps_typed", "dumps")):
             raise ConfigurationError(f"serde is a serialiser, not {serde!r}")
         super().__init__(serde=maybe_add_typed_methods(serde) if serde is not None else own)
@@ -81,7 +87,8 @@ class DurableSaver(Retention, BaseCheckpointSaver[str]):  # type: ignore[misc]
         if isinstance(cache_bytes, bool) or not isinstance(cache_bytes, int) or cache_bytes < 0:
             raise ConfigurationError(f"cache_bytes is a number of bytes, not {cache_bytes!r}")
         self._backend = backend
-        self._engine = Engine(storage, Memory(cache_bytes), own)
+        self._engine = Engine(storage, Memory(cache_bytes), own, shelf)
+        self._shelf = shelf
         self._metadata_keys = _checked_keys(metadata_keys)
         self._on_conflict = on_conflict
         self._set_up_retention(retention, warn_bytes)

@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import os
+import secrets
 import sqlite3
+import urllib.parse
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Literal
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from langgraph_durable._sqlite.connections import Settings, connections_to
+from langgraph_durable._core.units import in_bytes
+from langgraph_durable._sqlite.connections import (
+    Connections,
+    FileConnections,
+    Settings,
+    connections_to,
+)
 from langgraph_durable._sqlite.database import Database
 from langgraph_durable._sqlite.storage import SqliteStorage
+from langgraph_durable.artifacts import (
+    OFFLOAD_ABOVE,
+    Artifacts,
+    ArtifactStore,
+    FileArtifacts,
+    MemoryArtifacts,
+    shelf_for,
+)
 from langgraph_durable.errors import ConfigurationError
 from langgraph_durable.policies import Policy
 from langgraph_durable.saver import DurableSaver
@@ -47,6 +63,12 @@ class SqliteSaver(DurableSaver):
             ones without reading; 0 reads instead.
         retention: a policy, applied in small steps as threads are written: every 32 puts.
         warn_bytes: log a warning when a thread under `retention` holds more: "50 MB".
+        artifacts: where large values and `Artifact`s go: a store, a URL (s3://, gs://, az://,
+            file://, memory://), a folder, or a list of which the first is written and all are
+            read; None never offloads. The default is a folder beside the file,
+            `agent.db-artifacts`; for ":memory:" it is memory, for a connection of yours None.
+        offload_above: the size above which an item of a value is offloaded: "64 KiB".
+        on_missing_artifact: "raise" `ArtifactMissing`, or put a "placeholder" in its place.
 
     Raises:
         ConfigurationError: an argument is wrong.
@@ -68,6 +90,9 @@ class SqliteSaver(DurableSaver):
         cache_bytes: int = CACHE_BYTES,
         retention: Policy | None = None,
         warn_bytes: int | str | None = None,
+        artifacts: Artifacts = "default",
+        offload_above: int | str = OFFLOAD_ABOVE,
+        on_missing_artifact: Literal["raise", "placeholder"] = "raise",
     ) -> None:
         if durability not in ("full", "normal"):
             raise ConfigurationError(f'durability is "full" or "normal", not {durability!r}')
@@ -88,8 +113,26 @@ class SqliteSaver(DurableSaver):
             cache_bytes=cache_bytes,
             retention=retention,
             warn_bytes=warn_bytes,
+            shelf=shelf_for(
+                artifacts,
+                _beside(conn, connections),
+                offload_above=in_bytes("offload_above", offload_above),
+                on_missing_artifact=on_missing_artifact,
+            ),
         )
         self._shown = f"{connections.name!r}, durability={durability!r}"
 
     def __repr__(self) -> str:
         return f"SqliteSaver({self._shown})"
+
+
+def _beside(target: object, connections: Connections) -> ArtifactStore | None:
+    """The store of a database by default: its folder is found again wherever both are moved to."""
+    if isinstance(connections, FileConnections):
+        path = connections.name
+        if path.startswith("file:"):
+            path = urllib.parse.unquote(urllib.parse.urlsplit(path).path)
+        return FileArtifacts(f"{path}-artifacts", url="beside:")
+    if target == ":memory:":
+        return MemoryArtifacts(f"memory:private-{secrets.token_hex(8)}", private=True)
+    return None

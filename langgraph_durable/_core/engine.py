@@ -15,15 +15,17 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 from langgraph.checkpoint.base import WRITES_IDX_MAP
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from langgraph_durable._core import lineage, outlines
+from langgraph_durable._core import claims, lineage, outlines
 from langgraph_durable._core.codec import Decoder, Encoder
 from langgraph_durable._core.header import Header, Version, split_checkpoint
 from langgraph_durable._core.memory import Entry, Learned, Memory, Part, Pledge, Record
+from langgraph_durable._core.offload import Packed, Shelf, UnknownStore
 from langgraph_durable._core.outlines import Outline
 from langgraph_durable._core.records import (
     CheckpointDraft,
@@ -43,6 +45,7 @@ from langgraph_durable._core.serde import ExactSerializer
 from langgraph_durable._core.storage import Stale, Storage
 from langgraph_durable.errors import CorruptionError, SerializationError, StorageError
 
+T = TypeVar("T")
 logger = logging.getLogger("langgraph_durable")
 
 PAGE = 256
@@ -81,10 +84,17 @@ class Restored:
 class Engine:
     """The operations; see the top of the file."""
 
-    def __init__(self, storage: Storage, memory: Memory, plain: ExactSerializer) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        memory: Memory,
+        plain: ExactSerializer,
+        shelf: Shelf | None = None,
+    ) -> None:
         self.storage = storage
         self.memory = memory
         self._plain = plain
+        self.shelf = shelf
 
     # ---- reading -----------------------------------------------------------------------------
 
@@ -102,15 +112,43 @@ class Engine:
             is_held, loaded = False, await self.storage.load(*place, Held())
             if loaded is None:
                 return None
-        decoder = Decoder(serde, loaded.thread_id, loaded.items, raws if is_held else None)
+        decoder = Decoder(
+            serde, loaded.thread_id, loaded.items, raws if is_held else None, self.shelf
+        )
         header = lineage.read_row(loaded.thread_id, loaded.row)
-        restored = self._restore(loaded, header, decoder)
+        restored = await self._with_stores(lambda: self._restore(loaded, header, decoder))
         known = part is not None and (loaded.row.ns, loaded.row.id) in part.records
         if self.memory.limit and not (known and is_held and not decoder.raws):
             self._remember(loaded, header, decoder)
         if logger.isEnabledFor(logging.DEBUG):
             self._log("restored", restored.place, restored.metadata, _bytes(loaded), began)
         return restored
+
+    async def _with_stores(self, build: Callable[[], T]) -> T:
+        """What `build` makes of values, knowing all artifact stores that they name."""
+        shelf = self.shelf
+        if shelf is None:
+            return build()
+        try:
+            built = build()
+        except UnknownStore as error:
+            await shelf.refresh(self.storage, error.store)
+            return await self._with_stores(build)
+        if shelf.is_behind:
+            await shelf.refresh(self.storage)
+        return built
+
+    async def _encoder(self, serde: SerializerProtocol, part: Part | None) -> Encoder:
+        if self.shelf is not None and self.shelf.writes and not self.shelf.is_ready:
+            await self.shelf.prepare(self.storage)
+        return Encoder(serde, part, self.shelf)
+
+    async def _packed(self, encoder: Encoder) -> Packed:
+        """The new items; what leaves them is uploaded first."""
+        shelf = self.shelf
+        if encoder.leaves and shelf is not None and shelf.writes and not shelf.is_entered:
+            await shelf.enter(self.storage)
+        return encoder.packed()
 
     def _restore(self, loaded: Loaded, header: Header, decoder: Decoder) -> Restored:
         row = loaded.row
@@ -187,11 +225,12 @@ class Engine:
             decoder = decoders.get(loaded.thread_id)
             if decoder is None:
                 decoder = decoders[loaded.thread_id] = Decoder(
-                    serde, loaded.thread_id, loaded.items
+                    serde, loaded.thread_id, loaded.items, None, self.shelf
                 )
             try:
                 header = lineage.read_row(loaded.thread_id, loaded.row)
-                found = self._restore(loaded, header, decoder)
+                build = partial(self._restore, loaded, header, decoder)
+                found = await self._with_stores(build)
             except CorruptionError as error:
                 if not several:
                     raise
@@ -223,9 +262,9 @@ class Engine:
         chain = await self.storage.chain(*place, channels)
         if chain is None:
             return {channel: {"writes": []} for channel in channels}
-        decoder = Decoder(serde, chain.thread_id, chain.items)
+        decoder = Decoder(serde, chain.thread_id, chain.items, None, self.shelf)
         where = f"thread {chain.thread_id!r}, checkpoint {chain.links[0].row.id}"
-        return lineage.history(chain, decoder, channels, where)
+        return await self._with_stores(lambda: lineage.history(chain, decoder, channels, where))
 
     # ---- writing -----------------------------------------------------------------------------
 
@@ -266,7 +305,7 @@ class Engine:
     ) -> CheckpointDraft:
         thread_id, ns, parent = place
         part, base, linked = await self._base(serde, place)
-        encoder = Encoder(serde, part)
+        encoder = await self._encoder(serde, part)
         values, versions = checkpoint["channel_values"], checkpoint["channel_versions"]
         entries: dict[str, Entry] = {}
         elsewhere: dict[str, Version] = {}
@@ -306,8 +345,9 @@ class Engine:
             kept = kept or bool(header.capsules)
         run = metadata.get("run_id")
         run = str(run) if run is not None else None
+        packed = await self._packed(encoder)
         learned = Learned(
-            [(digest, 0, raw) for digest, raw in encoder.raws.items()],
+            encoder.learned(),
             (ns, checkpoint["id"]),
             Record(header.versions, entries, header.capsules),
             run,
@@ -316,7 +356,8 @@ class Engine:
         return CheckpointDraft(
             thread_id=thread_id,
             epoch=part.epoch if part and (kept or linked or encoder.shared) else None,
-            items=encoder.items(),
+            items=packed.items,
+            claims=packed.claims,
             memory=Pledge(self.memory, thread_id, part, learned),
             ns=ns,
             id=checkpoint["id"],
@@ -393,7 +434,7 @@ class Engine:
         thread_id = place.thread_id
         for _ in range(TRIES):
             part = self.memory.part(thread_id)
-            encoder = Encoder(serde, part)
+            encoder = await self._encoder(serde, part)
             ordinary, special = [], {}
             for position, (channel, value) in enumerate(writes):
                 ref, form = encoder.value(channel, value)
@@ -402,12 +443,13 @@ class Engine:
                     special[idx] = Write(idx, ref, form)
                 else:
                     ordinary.append(Write(idx, ref, form))
-            new = [(digest, 0, raw) for digest, raw in encoder.raws.items()]
-            learned = Learned(new, run=task.run)
+            packed = await self._packed(encoder)
+            learned = Learned(encoder.learned(), run=task.run)
             draft = WritesDraft(
                 thread_id=thread_id,
                 epoch=part.epoch if part and encoder.shared else None,
-                items=encoder.items(),
+                items=packed.items,
+                claims=packed.claims,
                 memory=Pledge(self.memory, thread_id, part, learned),
                 ns=place.ns,
                 id=place.id or "",
@@ -468,7 +510,22 @@ class Engine:
         self.memory.forget(thread_id)
 
     async def copy_thread(self, source: str, target: str) -> None:
+        await self._renew(source)
         await self.storage.copy(source, target)
+
+    async def _renew(self, thread_id: str) -> None:
+        """Keep the artifacts of a thread from being collected while it is copied.
+
+        A collector that has looked at the copy before it was made, and comes to the thread after
+        it was deleted, sees neither.
+        """
+        shelf = self.shelf
+        if shelf is None:
+            return
+        found = {claims.unpack(packed) for _, packed in await self.storage.claims_of(thread_id)}
+        if found:
+            await shelf.refresh(self.storage)
+            shelf.renew(found)
 
     def loads(self, data: bytes) -> dict[str, Any]:
         """A serialised dict of a header: its metadata, or the rest of the checkpoint."""

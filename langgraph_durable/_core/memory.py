@@ -52,7 +52,10 @@ class Record(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """Something that is stored: items (digest, number, raw bytes), and maybe a checkpoint."""
+    """Something that is stored: items (digest, number, raw bytes), and maybe a checkpoint.
+
+    No bytes are given of items that are too large to be held here.
+    """
 
     items: Iterable[tuple[bytes, int, bytes]] = ()
     place: tuple[str, str] = ("", "")
@@ -97,7 +100,7 @@ class Part:
         before = len(self.numbers)
         for digest, number, raw in new.items:
             self.numbers[digest] = number
-            if number not in self.raws:
+            if raw and number not in self.raws:
                 self.raws[number] = raw
                 self.raw_size += len(raw)
         self.size += (len(self.numbers) - before) * DIGEST_BYTES

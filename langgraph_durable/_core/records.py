@@ -342,6 +342,8 @@ class Draft:
     root: str | None = field(default=None, kw_only=True)
     """The checkpoint of the root namespace that the writing run goes on from: if it was deleted
     with its thread, the write is refused as `ThreadDeleted`. None where no run writes."""
+    claims: Mapping[bytes, Sequence[Claimed]] = field(default_factory=dict, kw_only=True)
+    """What new items claim in artifact stores, by digest. Stored with the item, removed with it."""
 
     def number(self, epoch: int, following: int) -> tuple[list[int], list[tuple[int, bytes]]]:
         """The final numbers of the new items, and `(number, sealed)` of those to add.
@@ -360,6 +362,20 @@ class Draft:
                 add.append((n, seal.seal_item(seed, n, payload)))
             finals.append(n)
         return finals, add
+
+    def claimed(self, finals: Finals, add: Collection[int]) -> Iterator[tuple[int, bytes]]:
+        """`(number, claim)` for every claim of the items that were added."""
+        if self.claims:
+            for digest, n in zip(self.items, finals, strict=True):
+                if n in add:
+                    for claim in self.claims.get(digest, ()):
+                        yield n, claim.packed()
+
+
+class Claimed(Protocol):
+    """A `claims.Claim`, as far as stores know it."""
+
+    def packed(self) -> bytes: ...
 
 
 class Recollection(Protocol):
@@ -526,6 +542,8 @@ class Removed(NamedTuple):
     items: int = 0
     bytes: int = 0
     """Of records and items, without the overhead of the store."""
+    artifacts: int = 0
+    """Claims on artifacts that went with the items."""
 
 
 class Measured(NamedTuple):

@@ -28,9 +28,13 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from ormsgpack import Ext, Fragment, packb, unpackb
 
+from langgraph_durable._core import claims, frames, seal
 from langgraph_durable._core.plans import (
     ARRAY,
+    ARTIFACT,
+    CLASSIFIERS,
     ENUM,
+    GONE,
     MAKERS,
     MODEL,
     MODEL_V1,
@@ -59,6 +63,7 @@ _TAG_CODES = {tag: bytes([code]) for code, tag in enumerate(ITEM_TAGS)}
 _NAMED = 0x3F
 _LEAD = 0xC1
 _MODEL_LEAD = bytes((0, _LEAD, MODEL))
+_GONE_LEAD = bytes((0, _LEAD, GONE))
 _ARRAY_LEAD = b"\xdd"  # of an array with four bytes for its length
 TOGETHER = 64
 """Models unpacked at once: larger buffers come from the system each time, and cost more."""
@@ -290,8 +295,32 @@ def _only_data(cls: type) -> UnsafeTypeError:
     )
 
 
-def _reader(gate: Gate, messages: dict[Any, Plan]) -> Callable[[int, Any], Any]:
+def gone_item(claim: claims.Claim) -> bytes:
+    """An item that stands for one whose artifact is gone; never stored."""
+    return _GONE_LEAD + packb(claim.packed())
+
+
+def load_gone(raw: bytes) -> claims.MissingArtifact | None:
+    """What `gone_item` stands for; None if it is another item."""
+    return MAKERS[GONE](unpackb(raw[3:])) if raw.startswith(_GONE_LEAD) else None
+
+
+def _make_gone(packed: Any) -> claims.MissingArtifact:
+    try:
+        return claims.MissingArtifact(claims.unpack(packed))
+    except seal.Damaged as error:
+        raise CorruptionError(str(error)) from error
+
+
+MAKERS[GONE] = _make_gone
+CLASSIFIERS.append(frames.classify)
+MAKERS.update(frames.MAKERS)
+
+
+def _reader(gate: Gate, messages: dict[Any, Plan], shelf: Any = None) -> Callable[[int, Any], Any]:
     """Return the function that turns an unpacked record into its object.
+
+    Artifacts are told their `shelf`, where they will find their content.
 
     It notes in `messages` the plans of the models of the `CORE` table that it has met, so that the
     next one need not come here.
@@ -301,7 +330,10 @@ def _reader(gate: Gate, messages: dict[Any, Plan]) -> Callable[[int, Any], Any]:
     def rebuild(code: int, inner: Any) -> Any:
         make = MAKERS.get(code)
         if make is not None:
-            return make(inner)
+            made = make(inner)
+            if code == ARTIFACT and shelf is not None:
+                made.lie_on(shelf)
+            return made
         if not SUBCLASS <= code <= MODEL_V1:
             raise CorruptionError(f"there is no record of kind {code}")
         if type(inner) is not list:
@@ -446,7 +478,7 @@ class ExactSerializer(JsonPlusSerializer):
                 raise ConfigurationError(f"types: {cls!r} is not a data class")
         self._gate = gate
         self._messages: dict[Any, Plan] = {}
-        self._rebuild = rebuild = _reader(gate, self._messages)
+        self._rebuild = rebuild = _reader(gate, self._messages, self._shelf)
 
         def hook(code: int, data: Any) -> Any:
             return rebuild(code, unpackb(data, ext_hook=self._hook))
@@ -459,6 +491,15 @@ class ExactSerializer(JsonPlusSerializer):
             return _stock_build(gate, code, inner)
 
         self._stock_hook = _remembering(stock_hook)
+
+    _shelf: Any = None
+
+    def on_shelf(self, shelf: Any) -> ExactSerializer:
+        """Return the same serializer for a saver with this shelf of artifacts."""
+        clone = copy.copy(self)
+        clone._shelf = shelf
+        clone._open(self._gate)
+        return clone
 
     def with_msgpack_allowlist(
         self, extra_allowlist: Iterable[tuple[str, ...] | type]

@@ -100,6 +100,21 @@ class Storage(Protocol):
     async def copy(self, source: str, target: str) -> bool:
         """Copy a whole thread; False if there is no source. The target must not exist."""
 
+    async def stores(self) -> dict[str, tuple[str, ...]]:
+        """The artifact stores that were ever used: their ids, and where each is found."""
+
+    async def enter_store(self, id: str, urls: Sequence[str]) -> None:
+        """Note where the objects of an artifact store are found."""
+
+    async def claims(self, after: str | None) -> tuple[list[bytes], str | None]:
+        """A page of what items claim in artifact stores, and where the next page begins.
+
+        A claim that is there from the first page to the last is on one of them.
+        """
+
+    async def claims_of(self, thread_id: str) -> list[tuple[int, bytes]]:
+        """The claims of one thread, each with the number of its item."""
+
     async def threads_of(self, runs: Sequence[str]) -> list[str]:
         """The threads these runs wrote to."""
 

@@ -47,6 +47,8 @@ class Whole:
     listing: Listing
     items: set[int]
     runs: frozenset[str]
+    claims: dict[bytes, bytes]
+    """By field."""
 
 
 async def _look(context: Context, thread_id: str, *, weigh: bool = False) -> Whole | None:
@@ -101,7 +103,8 @@ async def _look_once(context: Context, thread_id: str, weigh: bool) -> Whole | N
     )
     runs = frozenset(keys.decoded(name[1:]) for name in by_kind.get(b"r", ()))
     seen = Seen(state[0], int(state[1]), state[2])
-    return Whole(seen, listing, items, runs)
+    claims = {b"a" + name: claim for name, claim in (await read(b"a")).items()}
+    return Whole(seen, listing, items, runs, claims)
 
 
 async def _spines(
@@ -199,7 +202,7 @@ async def _weighed(context: Context, thread_id: str, left: Left) -> Removed:
     sizes = await _sizes(context, thread_id, items)
     size = sum(len(row.refs) + len(row.body) for row in gone) + sum(sizes.values())
     size += sum(len(write.refs) + len(write.body) for write in writes)
-    return Removed(len(gone), len(writes), len(items), size)
+    return Removed(len(gone), len(writes), len(items), size, len(left.gone_claims))
 
 
 async def _sizes(context: Context, thread_id: str, items: Iterable[int]) -> dict[int, int]:
@@ -261,6 +264,7 @@ class Left:
         ]
         stay = {row.run for row in self.rows} | {write.run for write in self.writes}
         self.gone_runs = [run for run in whole.runs if run not in stay]
+        self.gone_claims = [f for f in whole.claims if keys.claimer(f) not in plan.keep]
 
     def commands(self) -> list[Command]:
         plan = self.plan
@@ -283,6 +287,7 @@ class Left:
             gone += writes_fields(was.get(owner, ()))
         kept = [write for write in self.writes if (write.ns, write.id) in thinned]
         gone += map(keys.item_field, self.whole.items - plan.keep)
+        gone += self.gone_claims
         new += ("q", len(self.rows), *writes_words(kept))
         return [
             *_chunked("HDEL", "H", gone),
@@ -337,7 +342,7 @@ async def _drop(context: Context, thread_id: str, token: bytes | str) -> Removed
     if answer[0] != b"OK":
         return None
     await _unannounce(context, thread_id, map(keys.decoded, answer[1]), thread=True)
-    return Removed(*answer[2:6])
+    return Removed(*answer[2:7])
 
 
 async def _unannounce(
@@ -411,6 +416,8 @@ def _as_new(whole: Whole, target: str, items: Items) -> list[Command]:
         words += (keys.head_field(ns), keys.id_bytes(id))
     for run in whole.runs:
         words += (keys.run_field(run), b"")
+    for field, claim in whole.claims.items():
+        words += (field, claim)
     return [*_chunked("HSET", "H", words, 2), *_chunked("ZADD", "X", places, 2)]
 
 

@@ -19,7 +19,7 @@ from langgraph_durable._core.records import (
     Stored,
     WritesDraft,
 )
-from langgraph_durable._redis import listing, reading, removing, writing
+from langgraph_durable._redis import claims, listing, reading, removing, writing
 from langgraph_durable._redis.rows import Accept
 from langgraph_durable._redis.writing import Context
 
@@ -79,6 +79,18 @@ class RedisStorage:
     async def reclaim(self) -> int:
         """Nothing is left to do: a server frees what is removed by itself."""
         return 0
+
+    async def stores(self) -> dict[str, tuple[str, ...]]:
+        return await claims.stores(self.context)
+
+    async def enter_store(self, id: str, urls: Sequence[str]) -> None:
+        await claims.enter_store(self.context, id, urls)
+
+    async def claims(self, after: str | None) -> tuple[list[bytes], str | None]:
+        return await claims.page(self.context, after)
+
+    async def claims_of(self, thread_id: str) -> list[tuple[int, bytes]]:
+        return await claims.of_thread(self.context, thread_id)
 
     async def copy(self, source: str, target: str) -> bool:
         return await removing.copy(self.context, source, target)

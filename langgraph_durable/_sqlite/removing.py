@@ -27,12 +27,12 @@ def drop(conn: Connection, notes: Notes, thread_id: str) -> Removed | None:
     measured = measuring.measure(conn, thread_id)
     assert measured is not None
     tombs.bury(conn, thread_id)
-    _keep_items(conn, tid, ())
+    claims = _keep_items(conn, tid, ())[2]
     for table in ("checkpoints", "writes", "tallies", "runs", "threads"):
         conn.execute(f"DELETE FROM lgd_{table} WHERE tid = ?", (tid,))
     conn.execute("DELETE FROM lgd_heads WHERE thread_id = ?", (name(thread_id),))
     _give_back(conn)
-    return Removed(*measured[:4])
+    return Removed(*measured[:4], claims)
 
 
 def edit(
@@ -61,14 +61,14 @@ def edit(
         return drop(conn, notes, thread_id)
     _remove_rows(conn, tid, plan)
     _move_heads(conn, thread_id, tid, plan)
-    items, size = _keep_items(conn, tid, plan.keep)
+    items, size, claims = _keep_items(conn, tid, plan.keep)
     _forget_runs(conn, tid)
     conn.execute("UPDATE lgd_threads SET epoch = ? WHERE tid = ?", (new_epoch(), tid))
     _give_back(conn)
     gone = [row for row in before.rows if (row.ns, row.id) in plan.drop]
     size += sum(len(row.refs) + len(row.body) for row in gone)
     size += sum(len(write.refs) + len(write.body) for write in writes)
-    return Removed(len(gone), len(writes), items, size)
+    return Removed(len(gone), len(writes), items, size, claims)
 
 
 def _forget_runs(conn: Connection, tid: int) -> None:
@@ -124,10 +124,13 @@ def _move_heads(conn: Connection, thread_id: str, tid: int, plan: Edit) -> None:
             conn.execute("INSERT INTO lgd_heads VALUES (?, ?, ?, ?)", values)
 
 
-def _keep_items(conn: Connection, tid: int, keep: Collection[int]) -> tuple[int, int]:
-    """Remove the gaps between the items that stay; how many items and bytes that were."""
+def _keep_items(conn: Connection, tid: int, keep: Collection[int]) -> tuple[int, int, int]:
+    """Remove the gaps between the items that stay; how many items, bytes and claims that were."""
     start = tid << BITS
-    following = items = size = 0
+    following = items = size = claims = 0
+    any_claim = conn.execute(
+        "SELECT 1 FROM lgd_claims WHERE key BETWEEN ? AND ? LIMIT 1", (start, start + MOST_ITEMS)
+    ).fetchone()
     for n in [*sorted(keep), MOST_ITEMS + 1]:
         if n > following:
             gone = conn.execute(
@@ -136,5 +139,8 @@ def _keep_items(conn: Connection, tid: int, keep: Collection[int]) -> tuple[int,
             ).fetchall()
             items += len(gone)
             size += sum(length for (length,) in gone)
+            if any_claim:
+                sql = "DELETE FROM lgd_claims WHERE key BETWEEN ? AND ?"
+                claims += conn.execute(sql, (start + following, start + n - 1)).rowcount
         following = n + 1
-    return items, size
+    return items, size, claims

@@ -3,7 +3,8 @@
 Tables carry a prefix because the file may be somebody's application database. A thread's number
 and an item's number make one integer key, so that a list is a stretch of one b-tree, with 4 KB of
 a row in the leaf. Names are `ANY` because a name is TEXT, or BLOB if it holds lone surrogates. A
-tally counts the rows of writes that a checkpoint has, so that one that goes missing is noticed.
+tally counts the rows of writes that a checkpoint has, so that one that goes missing is noticed. A
+claim has the key of the item that makes it.
 """
 
 from __future__ import annotations
@@ -78,6 +79,17 @@ CREATE TABLE lgd_items (
     key  INTEGER PRIMARY KEY,
     body BLOB NOT NULL
 ) STRICT;
+
+CREATE TABLE lgd_claims (
+    key   INTEGER NOT NULL,
+    claim BLOB NOT NULL,
+    PRIMARY KEY (key, claim)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE lgd_stores (
+    id   TEXT PRIMARY KEY NOT NULL,
+    urls TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE lgd_tombs (
     thread_id ANY PRIMARY KEY NOT NULL,

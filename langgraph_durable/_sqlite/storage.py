@@ -25,7 +25,7 @@ from langgraph_durable._core.records import (
     Stored,
     WritesDraft,
 )
-from langgraph_durable._sqlite import measuring, reading, removing, writing
+from langgraph_durable._sqlite import claims, measuring, reading, removing, writing
 from langgraph_durable._sqlite.notes import Notes
 from langgraph_durable._sqlite.rows import Accept, Connection
 
@@ -152,6 +152,18 @@ class SqliteStorage:
 
     async def reclaim(self) -> int:
         return await _write(removing.reclaim, None)
+
+    async def stores(self) -> dict[str, tuple[str, ...]]:
+        return await _read(claims.stores, None)
+
+    async def enter_store(self, id: str, urls: Sequence[str]) -> None:
+        await _write(claims.enter_store, None, id, urls)
+
+    async def claims(self, after: str | None) -> tuple[list[bytes], str | None]:
+        return await _read(claims.everywhere, None), None
+
+    async def claims_of(self, thread_id: str) -> list[tuple[int, bytes]]:
+        return await _read(claims.of_thread, thread_id, thread_id)
 
     async def copy(self, source: str, target: str) -> bool:
         return await _write(writing.copy, source, source, target)

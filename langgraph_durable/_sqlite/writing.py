@@ -165,6 +165,10 @@ def _append(conn: Connection, note: ThreadNote, draft: Draft) -> tuple[Finals, i
     finals, add = draft.number(note.epoch, note.following)
     conn.executemany("INSERT INTO lgd_items VALUES (?, ?)", [(start + n, blob) for n, blob in add])
     note.following += len(add)
+    if draft.claims:
+        claims = draft.claimed(finals, {n for n, _ in add})
+        sql = "INSERT OR IGNORE INTO lgd_claims VALUES (?, ?)"
+        conn.executemany(sql, [(start + n, claim) for n, claim in claims])
     return finals, sum(len(blob) for _, blob in add)
 
 
@@ -214,4 +218,8 @@ def _copy_items(conn: Connection, of: tuple[int, str], to: tuple[int, str]) -> N
             (new_start + n, seal.seal_item(new_seed, n, seal.open_item(seed, n, body)))
             for n, body in stored
         ),
+    )
+    conn.execute(
+        "INSERT INTO lgd_claims SELECT key + ?, claim FROM lgd_claims WHERE key BETWEEN ? AND ?",
+        (new_start - start, start, start + MOST_ITEMS),
     )
