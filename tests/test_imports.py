@@ -32,7 +32,7 @@ MAY_USE: dict[str, set[str]] = {
     "policies": {"errors", "_core"},
     "retention": {"errors", "_core", "addresses", "policies"},
     "saver": {"errors", "_core", "addresses", "policies", "retention", "timeline"},
-    "sqlite": {"errors", "_sqlite", "policies", "saver"},
+    "sqlite": {"errors", "_sqlite", "addresses", "policies", "retention", "saver"},
     "redis": {"errors", "addresses", "_redis", "policies", "saver"},
     "urls": {"errors", "saver", "sqlite", "redis"},
     FACE: {"errors", "policies", "retention", "sqlite", "redis", "urls", "timeline"},

@@ -15,6 +15,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, NamedTuple
 
 from langgraph.checkpoint.base import WRITES_IDX_MAP
@@ -85,6 +86,10 @@ class Engine:
         self.storage = storage
         self.memory = memory
         self._plain = plain
+
+    def over(self, storage: Storage) -> Engine:
+        """The same engine, with the same memory, over another way to the same store."""
+        return Engine(storage, self.memory, self._plain)
 
     # ---- reading -----------------------------------------------------------------------------
 
@@ -384,14 +389,17 @@ class Engine:
         task: Task,
         sole: Callable[[], bool],
         root: str | None = None,
+        *,
+        indices: Sequence[int] | None = None,
     ) -> None:
+        """Store what a task has written; the index of a write is its position, or is given."""
         began = time.perf_counter()
         thread_id = place.thread_id
         for _ in range(TRIES):
             part = self.memory.part(thread_id)
             encoder = Encoder(serde, part)
             ordinary, special = [], {}
-            for position, (channel, value) in enumerate(writes):
+            for position, (channel, value) in zip(indices or count(), writes, strict=False):
                 ref, form = encoder.value(channel, value)
                 idx = WRITES_IDX_MAP.get(channel, position)
                 if idx < 0:
