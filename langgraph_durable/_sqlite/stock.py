@@ -17,20 +17,9 @@ from typing import NamedTuple
 from langgraph_durable._core.records import Removed
 from langgraph_durable._sqlite.rows import Connection
 
-_CHECKPOINTS = frozenset(
-    [
-        "thread_id",
-        "checkpoint_ns",
-        "checkpoint_id",
-        "parent_checkpoint_id",
-        "type",
-        "checkpoint",
-        "metadata",
-    ]
-)
-_WRITES = frozenset(
-    ["thread_id", "checkpoint_ns", "checkpoint_id", "task_id", "idx", "channel", "type", "value"]
-)
+_PLACE_COLUMNS = {"thread_id", "checkpoint_ns", "checkpoint_id"}
+_CHECKPOINTS = {*_PLACE_COLUMNS, "parent_checkpoint_id", "type", "checkpoint", "metadata"}
+_WRITES = {*_PLACE_COLUMNS, "task_id", "idx", "channel", "type", "value"}
 _PLACE = "thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?"
 
 TOLD = (
