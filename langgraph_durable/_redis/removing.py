@@ -10,6 +10,7 @@ import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from langgraph_durable._core import seal
 from langgraph_durable._core.records import (
@@ -28,7 +29,7 @@ from langgraph_durable._redis.marks import Seen, new_epoch, new_token
 from langgraph_durable._redis.reading import MANY, about, ask, fetch, fields, steadily, threads
 from langgraph_durable._redis.requests import Call, Command, Request, Word
 from langgraph_durable._redis.writing import Context, announcements, refuse
-from langgraph_durable.errors import ConfigurationError, StorageBusy
+from langgraph_durable.errors import ConfigurationError, StorageBusy, StorageFull
 
 TRIES = 20
 TOMB = 7 * 86_400_000
@@ -293,8 +294,16 @@ async def drop(context: Context, thread_id: str) -> Removed | None:
 
 async def _drop(context: Context, thread_id: str, token: bytes | str) -> Removed | None:
     """Remove a thread (if its last write is still the one with this token)."""
-    call = Call("drop", context.keys.thread(thread_id), (token, TOMB, id_at(time.time())))
-    [answer] = await Request(about(thread_id), call=call, writes=True)
+
+    async def remove(tomb: int) -> list[Any]:
+        call = Call("drop", context.keys.thread(thread_id), (token, tomb, id_at(time.time())))
+        [answer] = await Request(about(thread_id), call=call, writes=True)
+        return answer
+
+    try:
+        answer = await remove(TOMB)
+    except StorageFull:  # without scripts: then making room is worth more than a tombstone
+        answer = await remove(0)
     context.marks.forget(thread_id)
     if answer[0] != b"OK":
         return None
@@ -311,7 +320,7 @@ async def _unannounce(
     commands: list[Command] = [("SREM", context.keys.run(run), name) for run in runs]
     if thread:
         commands.append(("ZREM", context.keys.threads, name))
-        commands.append(("EXISTS", context.keys.thread(thread_id).hash))
+        commands.append(("HEXISTS", context.keys.thread(thread_id).hash, "e"))
     if commands:
         *_, there = await Request(about(thread_id), commands, writes=True)
         if thread and there:
@@ -392,13 +401,12 @@ async def reindex(context: Context) -> int:
     """Find all threads, and enter them and their runs into the indexes."""
     found: set[str] = set()
     [stored] = await Request(about(None), scan=context.keys.pattern)
-    for key in stored:
-        thread_id = context.keys.thread_of(key)
-        if thread_id is not None:
-            found.add(thread_id)
-    for thread_id in found:
+    for thread_id in filter(None, {context.keys.thread_of(key) for key in stored}):
         at = context.keys.thread(thread_id)
         names = (await ask(thread_id, [("HKEYS", at.hash)]))[0]
+        if b"e" not in names:  # a tombstone
+            continue
+        found.add(thread_id)
         runs = [keys.decoded(name[1:]) for name in names if name[:1] == b"r"]
         await Request(
             about(thread_id), [], index=list(announcements(context, thread_id, runs)), writes=True
