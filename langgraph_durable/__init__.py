@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Any
 from langgraph_durable.errors import (
     ConcurrentUpdate,
     ConfigurationError,
+    CopyMismatch,
     CorruptionError,
+    DamagedArchive,
     DurableError,
     NotAStore,
     SerializationError,
@@ -17,6 +19,14 @@ from langgraph_durable.errors import (
     StorageUnreachable,
     ThreadDeleted,
     UnsafeTypeError,
+)
+from langgraph_durable.moving import (
+    acopy_store,
+    aexport_threads,
+    aimport_threads,
+    copy_store,
+    export_threads,
+    import_threads,
 )
 from langgraph_durable.policies import (
     DropIdle,
@@ -41,7 +51,9 @@ if TYPE_CHECKING:
 __all__ = [
     "ConcurrentUpdate",
     "ConfigurationError",
+    "CopyMismatch",
     "CorruptionError",
+    "DamagedArchive",
     "Deleted",
     "DropIdle",
     "DurableError",
@@ -70,6 +82,12 @@ __all__ = [
     "ThreadDeleted",
     "Timeline",
     "UnsafeTypeError",
+    "acopy_store",
+    "aexport_threads",
+    "aimport_threads",
+    "copy_store",
+    "export_threads",
+    "import_threads",
     "open_saver",
 ]
 

@@ -11,6 +11,8 @@ checkpoint, the channel, the cause and the next step; the driver's own error is 
      +-- ConcurrentUpdate                    another run moved the thread on: load it and try again
      |    +-- ThreadDeleted                  the thread was deleted meanwhile: let the run end
      +-- CorruptionError                     stored bytes are not what was written: restore a backup
+     |    +-- DamagedArchive                 a file of threads is cut off or altered: get it anew
+     +-- CopyMismatch                        a copy does not read back as the original: see where
      +-- StorageError                        the store did not take or give the data
           +-- StorageBusy                    locked for longer than `busy_timeout`: try again
           +-- StorageFull                    no room: free some, then run the thread again
@@ -80,6 +82,14 @@ class ThreadDeleted(ConcurrentUpdate):
 
 class CorruptionError(DurableError):
     """Stored bytes are missing or are not the bytes that were written."""
+
+
+class DamagedArchive(CorruptionError):
+    """A file of exported threads is cut off, altered, or no such file."""
+
+
+class CopyMismatch(DurableError):
+    """What was copied to another saver does not read back as it was in the first one."""
 
 
 class StorageError(DurableError):

@@ -32,10 +32,11 @@ MAY_USE: dict[str, set[str]] = {
     "policies": {"errors", "_core"},
     "retention": {"errors", "_core", "addresses", "policies"},
     "saver": {"errors", "_core", "addresses", "policies", "retention", "timeline"},
+    "moving": {"errors", "_core", "addresses", "saver"},
     "sqlite": {"errors", "_sqlite", "addresses", "policies", "retention", "saver"},
     "redis": {"errors", "addresses", "_redis", "policies", "saver"},
     "urls": {"errors", "saver", "sqlite", "redis"},
-    FACE: {"errors", "policies", "retention", "sqlite", "redis", "urls", "timeline"},
+    FACE: {"errors", "moving", "policies", "retention", "sqlite", "redis", "urls", "timeline"},
     "demo": {FACE},
     "testing": {"errors"},
 }

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
+from langgraph_durable._core.dumps import Dump
 from langgraph_durable._core.engine import Engine, Task
 from langgraph_durable._core.engine import Place as EnginePlace
 from langgraph_durable._core.lineage import Chain
@@ -44,6 +45,7 @@ from langgraph_durable._sqlite import removing, stock
 from langgraph_durable._sqlite.notes import Notes
 from langgraph_durable._sqlite.rows import Accept, Connection
 from langgraph_durable._sqlite.storage import SqliteStorage, Transaction
+from langgraph_durable._sqlite.writing import restore
 from langgraph_durable.errors import CorruptionError, DurableError, SerializationError
 
 logger = logging.getLogger("langgraph_durable")
@@ -301,12 +303,17 @@ class AdoptingStorage(SqliteStorage):
         """A thread goes from both places at once, also one that cannot be read."""
         if self._ended or thread_id not in await self.left():
             return await super().drop(thread_id)
-        about = f"thread {thread_id!r}"
+        return await self._drop_then(thread_id, lambda conn, notes: None)
 
+    async def _drop_then(
+        self, thread_id: str, then: Callable[[Connection, Notes], object]
+    ) -> Removed | None:
         def act(conn: Connection, notes: Notes) -> Removed | None:
-            return _drop(conn, notes, thread_id)
+            removed = _drop(conn, notes, thread_id)
+            then(conn, notes)
+            return removed
 
-        removed = await Transaction(act, writes=True, about=about)
+        removed = await Transaction(act, writes=True, about=f"thread {thread_id!r}")
         assert self._left is not None
         self._left.discard(thread_id)
         return removed
@@ -330,6 +337,22 @@ class AdoptingStorage(SqliteStorage):
         if not self._ended:
             await self._ready(source, target)
         return await super().copy(source, target)
+
+    async def dump(self, thread_id: str) -> Dump | None:
+        if not self._ended:
+            await self._ready(thread_id)
+        return await super().dump(thread_id)
+
+    async def restore(self, dump: Dump) -> bool:
+        if not self._ended:
+            await self._ready(dump.thread_id)
+        return await super().restore(dump)
+
+    async def replace(self, dump: Dump) -> None:
+        if self._ended or dump.thread_id not in await self.left():
+            await super().replace(dump)
+        else:
+            await self._drop_then(dump.thread_id, lambda conn, notes: restore(conn, notes, dump))
 
     async def threads_of(self, runs: Sequence[str]) -> list[str]:
         if not self._ended:
