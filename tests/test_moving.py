@@ -36,7 +36,9 @@ from langgraph_durable import (
     copy_store,
 )
 from langgraph_durable.moving.colours import NOW, finish
+from langgraph_durable.moving.paths import Place
 from langgraph_durable.moving.sides import Key, Plan, side_of
+from langgraph_durable.saver import DurableSaver
 
 Open = Callable[[str], Any]
 KINDS = ("memory", "stock", *backends.EVERYWHERE, "scriptless")
@@ -88,6 +90,20 @@ def fill(saver: Any) -> None:
     histories.run_deltas(saver, "deltas", turns=4)
 
 
+def same(one: Any, other: Any) -> bool:
+    """Whether two stores hold the same; LangGraph's own serialiser makes lists of tuples."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: plain(inner) for key, inner in value.items()}
+        return [plain(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+    found = [contents(saver) for saver in (one, other)]
+    if all(isinstance(saver, DurableSaver) for saver in (one, other)):
+        return bool(found[0] == found[1])
+    return bool(plain(found[0]) == plain(found[1]))
+
+
 def test_a_copy_is_equal_to_the_last_write_and_is_done_once(
     pair: tuple[Any, Any], copy: Any
 ) -> None:
@@ -95,11 +111,11 @@ def test_a_copy_is_equal_to_the_last_write_and_is_done_once(
     fill(source)
     before = contents(source)
     report = copy(source, target)
-    assert contents(target) == before == contents(source)
+    assert same(target, source)
     assert (report.threads, report.checkpoints, report.skipped) == (3, len(before), 0)
     again = copy(source, target)
     assert (again.checkpoints, again.skipped) == (len(before), len(before))
-    assert contents(target) == before
+    assert same(target, source)
 
 
 def test_a_copied_thread_is_answered_and_goes_on(pair: tuple[Any, Any]) -> None:
@@ -123,7 +139,7 @@ def known(saver: Any) -> set[Any]:
     async def look() -> set[Any]:
         side, found = side_of(NOW, saver), set()
         for key in (await side.plan("t")).keys:
-            carried = await side.read(("t", key.ns, key.id))  # type: ignore[arg-type]
+            carried = await side.read(Place("t", key.ns, key.id))
             for task in carried.writes if carried else ():
                 assert task.indices is not None
                 found |= {(key.id, task.path, task.task_id, idx) for idx in task.indices}
@@ -138,14 +154,6 @@ def test_task_paths_and_indices_are_kept(pair: tuple[Any, Any]) -> None:
     copy_store(source, target)
     assert known(target) == known(source)
     assert any(path for _, path, _, _ in known(source))
-
-
-class Unknown(InMemorySaver):
-    """A saver that nobody has heard of, and that keeps what it knows to itself."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.own, self.writes = self.writes, {}  # type: ignore[assignment]
 
 
 def test_writes_of_a_saver_nobody_knows_keep_their_order(
@@ -243,7 +251,7 @@ def test_a_source_that_has_grown_is_copied_again(pair: tuple[Any, Any], copy: An
     copy(source, target)
     graph(source).invoke(Command(resume="go"), thread("t"))
     copy(source, target)
-    assert contents(target) == contents(source)
+    assert same(target, source)
 
 
 def test_another_thread_of_the_same_name_is_not_touched(pair: tuple[Any, Any], copy: Any) -> None:
@@ -258,10 +266,8 @@ def test_another_thread_of_the_same_name_is_not_touched(pair: tuple[Any, Any], c
 
 def test_what_does_not_read_back_is_told_with_its_place(copy: Any, open_saver: Any) -> None:
     source, target = open_saver("sqlite", "source"), open_saver("stock", "target")
-    values = {"pair": (1, 2)}
-    checkpoint = {**empty_checkpoint(), "channel_values": values, "channel_versions": {"pair": 1}}
-    source.put(thread("t"), checkpoint, {}, {"pair": 1})
-    with pytest.raises(CopyMismatch, match=r"thread 't', checkpoint .*\['pair'\] differs"):
+    source.put(thread("t"), empty_checkpoint(), {"note": "a\0b"}, {})
+    with pytest.raises(CopyMismatch, match=r"thread 't', checkpoint .*metadata\['note'\] differs"):
         copy(source, target)
     assert copy(source, target, verify=False).checkpoints == 1
 
@@ -347,7 +353,7 @@ def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 source = StockSaver.from_conn_string(sys.argv[1]) if sys.argv[3] == "stock" else None
-with (source or SqliteSaver(sys.argv[1])) as source, SqliteSaver(sys.argv[2]) as target:
+with (source or SqliteSaver(sys.argv[1])) as source, SqliteSaver(sys.argv[2], durability="normal") as target:
     copy_store(source, target, ["small"])
     small = peak()
     copy_store(source, target, ["large"])

@@ -8,7 +8,7 @@ Between two of our savers a thread travels whole, in one step, as it does throug
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from langgraph_durable import addresses
@@ -17,7 +17,7 @@ from langgraph_durable._core.serde import ExactSerializer
 from langgraph_durable.errors import ConfigurationError, CopyMismatch
 from langgraph_durable.moving.colours import LATER, NOW, Colour, Saver, finish
 from langgraph_durable.moving.paths import Place
-from langgraph_durable.moving.sameness import difference
+from langgraph_durable.moving.sameness import Comparison
 from langgraph_durable.moving.sides import Carried, Plan, check_saver, side_of
 from langgraph_durable.saver import DurableSaver
 
@@ -58,7 +58,8 @@ def copy_store(
         target: where they go. A thread that is there already must be a copy of the same thread.
         threads: which ones; None for all.
         progress: called with the numbers of threads that are done and of checkpoints so far.
-        verify: read every checkpoint back and compare.
+        verify: read every checkpoint back and compare. A copy is as exact as the serialiser of
+            the target; LangGraph's own turns tuples into lists, for instance.
 
     Raises:
         CopyMismatch: a checkpoint does not read back as it was; the message says what differs.
@@ -99,12 +100,13 @@ class _Copy:
             raise ConfigurationError("source and target are the same saver")
         self._colour, self._progress, self._verify = colour, progress, verify
         self._source, self._target = side_of(colour, source), side_of(colour, target)
+        self._comparison = Comparison(target.serde)
         self._ours = _both_ours(source, target)
         self._threads = self._checkpoints = self._skipped = 0
 
     async def threads(self, threads: Sequence[str] | None) -> CopyReport:
         named = None if threads is None else addresses.several("threads", threads)
-        async for plan in self._plans(named):
+        async for plan in self._source.plans(named):
             if not plan.keys:
                 if named is not None:
                     raise ConfigurationError(f"the source has no thread {plan.thread_id!r}")
@@ -114,9 +116,6 @@ class _Copy:
             self._threads += 1
             self._report()
         return CopyReport(self._threads, self._checkpoints, self._skipped)
-
-    def _plans(self, named: Sequence[str] | None) -> AsyncIterator[Plan]:
-        return self._source.plans(named)
 
     def _report(self) -> None:
         if self._progress is not None:
@@ -159,11 +158,12 @@ class _Copy:
         if copy is None:
             return False
         if self._verify:
-            return difference(original, copy) is None
+            return self._comparison.difference(original, copy) is None
         return sum(len(w.pairs) for w in copy.writes) == sum(len(w.pairs) for w in original.writes)
 
     async def _check(self, original: Carried) -> None:
-        found = difference(original, await self._target.read(original.place))
+        copy = await self._target.read(original.place)
+        found = self._comparison.difference(original, copy)
         if found is not None:
             thread_id, ns, id = original.place
             where = f"thread {thread_id!r}, checkpoint {id}" + (f" of {ns!r}" if ns else "")
