@@ -353,7 +353,8 @@ def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 source = StockSaver.from_conn_string(sys.argv[1]) if sys.argv[3] == "stock" else None
-with (source or SqliteSaver(sys.argv[1])) as source, SqliteSaver(sys.argv[2], durability="normal") as target:
+target = SqliteSaver(sys.argv[2], durability="normal")
+with (source or SqliteSaver(sys.argv[1])) as source, target:
     copy_store(source, target, ["small"])
     small = peak()
     copy_store(source, target, ["large"])
