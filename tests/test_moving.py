@@ -16,6 +16,7 @@ from typing import Any
 
 import backends
 import histories
+import postgres
 import pytest
 import servers
 from histories import contents, graph, thread
@@ -23,6 +24,8 @@ from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.base.id import uuid6
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.postgres import PostgresSaver
+from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from langgraph.checkpoint.sqlite import SqliteSaver as StockSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.types import Command
@@ -398,3 +401,49 @@ def put_many(stock: StockSaver, name: str, many: int) -> None:
         parent = checkpoint["id"]
     with sqlite3.connect(stock.conn.execute("PRAGMA database_list").fetchone()[2]) as conn:
         conn.executemany("INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+
+
+# ---- Postgres ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def in_postgres() -> Iterator[PostgresSaver]:
+    with PostgresSaver.from_conn_string(postgres.database(f"t{uuid6()}")) as saver:
+        saver.setup()
+        yield saver
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "valkey"])
+def test_threads_move_from_postgres_and_back(
+    kind: str, in_postgres: PostgresSaver, open_saver: Any
+) -> None:
+    ours = open_saver(kind, "ours")
+    fill(in_postgres)
+    copy_store(in_postgres, ours)
+    assert same(ours, in_postgres)
+    assert known(ours) == known(in_postgres)
+    assert graph(ours).get_state(thread("t")).next == ("ask",)
+    with PostgresSaver.from_conn_string(postgres.database(f"t{uuid6()}")) as other:
+        other.setup()
+        copy_store(ours, other)
+        assert same(ours, other)
+        assert known(ours) == known(other)
+        assert graph(other).invoke(Command(resume="yes"), thread("t"))["log"][-1] == "told yes"
+        deltas = [histories.delta_graph(s).get_state(thread("deltas")) for s in (ours, other)]
+        assert deltas[0].values == deltas[1].values
+
+
+def test_the_async_postgres_saver_is_copied_on_its_loop(
+    in_postgres: PostgresSaver, open_saver: Any
+) -> None:
+    ours = open_saver("sqlite", "ours")
+    fill(in_postgres)
+
+    async def body() -> None:
+        address = in_postgres.conn.info.dsn  # type: ignore[union-attr]
+        async with AsyncPostgresSaver.from_conn_string(address) as saver:
+            await acopy_store(saver, ours)
+
+    asyncio.run(body())
+    assert same(ours, in_postgres)
+    assert known(ours) == known(in_postgres)

@@ -47,6 +47,15 @@ class Whole:
 
 
 async def _look(context: Context, thread_id: str, *, weigh: bool = False) -> Whole | None:
+    """All of a thread but its items; again, if a removal came in between."""
+
+    async def read(mark: object) -> Whole | None:
+        return await _look_once(context, thread_id, weigh)
+
+    return await steadily(context, thread_id, read)
+
+
+async def _look_once(context: Context, thread_id: str, weigh: bool) -> Whole | None:
     at = context.keys.thread(thread_id)
     state, names = await ask(thread_id, [("HMGET", at.hash, "e", "v", "k"), ("HKEYS", at.hash)])
     if state[0] is None:
@@ -186,11 +195,13 @@ async def _sizes(context: Context, thread_id: str, items: Iterable[int]) -> dict
 
 
 async def survey(context: Context, thread_id: str, weigh: bool) -> Listing | None:
-    async def read(mark: object) -> Listing | None:
-        whole = await _look(context, thread_id, weigh=weigh)
-        return None if whole is None else whole.listing
+    whole = await _look(context, thread_id, weigh=weigh)
+    return None if whole is None else whole.listing
 
-    return await steadily(context, thread_id, read)
+
+async def count(context: Context, thread_id: str) -> int:
+    [found] = await ask(thread_id, [("ZCARD", context.keys.thread(thread_id).places)])
+    return int(found)
 
 
 async def measure(context: Context, thread_id: str) -> Measured | None:
@@ -297,8 +308,8 @@ async def _drop(context: Context, thread_id: str, token: bytes | str) -> Removed
 
     async def remove(tomb: int) -> list[Any]:
         call = Call("drop", context.keys.thread(thread_id), (token, tomb, id_at(time.time())))
-        [answer] = await Request(about(thread_id), call=call, writes=True)
-        return answer
+        answers: list[list[Any]] = await Request(about(thread_id), call=call, writes=True)
+        return answers[0]
 
     try:
         answer = await remove(TOMB)

@@ -71,6 +71,9 @@ class RedisStorage:
     async def threads(self, after: str | None, size: int) -> list[str]:
         return await removing.threads_after(self.context, after, size)
 
+    async def count(self, thread_id: str, most: int) -> int:
+        return min(most, await removing.count(self.context, thread_id))
+
     async def measure(self, thread_id: str) -> Measured | None:
         return await removing.measure(self.context, thread_id)
 

@@ -328,6 +328,11 @@ class AdoptingStorage(SqliteStorage):
             await self._ready(None)
         return await super().threads(after, size)
 
+    async def count(self, thread_id: str, most: int) -> int:
+        if not self._ended:
+            await self._ready(thread_id)
+        return await super().count(thread_id, most)
+
     async def measure(self, thread_id: str) -> Measured | None:
         if not self._ended:
             await self._ready(thread_id)
