@@ -151,7 +151,7 @@ class SqliteSaver(DurableSaver):
     async def _adopt(
         self, do: Do, named: Sequence[str] | None, progress: Adopted | None
     ) -> AdoptReport:
-        left = await do(self._storage.left())
+        left = sorted(await do(self._storage.left()))
         todo = left if named is None else [each for each in named if each in left]
         report = AdoptReport()
         for done, thread_id in enumerate(todo, 1):

@@ -273,7 +273,7 @@ def test_an_import_killed_at_any_instant_is_done_again(
     before, path = contents(source), tmp_path / "target.db"
     command = [sys.executable, "-c", IMPORT, str(file), str(path)]
     environment = {"PYTHONPATH": str(Path(__file__).parent), "PATH": ""}
-    for _ in range(60 if long else 4):
+    for _ in range(60 if long else 3):
         with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as child:
             assert child.stdout is not None
             assert child.stdout.readline() == b"begin\n"

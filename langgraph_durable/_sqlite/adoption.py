@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
@@ -203,7 +203,7 @@ class AdoptingStorage(SqliteStorage):
 
     # ---- adopting ----------------------------------------------------------------------------
 
-    async def left(self) -> list[str]:
+    async def left(self) -> Collection[str]:
         """The threads that are still to be adopted."""
         if self._left is None:
             named = await Transaction(_look, writes=False, about="all threads")
@@ -212,7 +212,7 @@ class AdoptingStorage(SqliteStorage):
                 logger.info("%d threads of langgraph-checkpoint-sqlite will be adopted", len(named))
             self._left = set(named or ())
         self._ended = not self._left
-        return sorted(self._left)
+        return self._left
 
     async def adopt(self, thread_id: str) -> Moved:
         """Move a thread; raises if a part of it cannot be read, and then moves nothing."""
@@ -237,7 +237,7 @@ class AdoptingStorage(SqliteStorage):
 
     async def _adopt_all(self) -> None:
         """Move all threads; one that cannot be read is reported, and left out."""
-        left, reported = await self.left(), time.monotonic()
+        left, reported = sorted(await self.left()), time.monotonic()
         for done, thread_id in enumerate(left):
             try:
                 await self.adopt(thread_id)

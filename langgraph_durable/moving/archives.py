@@ -20,14 +20,13 @@ from langgraph_durable._core.dumps import Dump, packed, unpacked
 from langgraph_durable.errors import ConfigurationError
 from langgraph_durable.moving.colours import LATER, NOW, Colour, finish
 from langgraph_durable.moving.format import Reader, Writer
+from langgraph_durable.moving.sides import thread_names
 from langgraph_durable.saver import DurableSaver
 
 Path = str | os.PathLike[str]
 Progress = Callable[[int, int], None]
 """Called after each thread with the numbers of threads and checkpoints so far."""
 OnExisting = Literal["error", "skip", "replace"]
-THREADS = 500
-"""Names of threads fetched at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +93,7 @@ async def _export(
     threads: Sequence[str] | None,
     progress: Progress | None,
 ) -> ExportReport:
+    named = None if threads is None else addresses.several("threads", threads)
     storage = saver._engine.storage
     target = os.fspath(path)
     unfinished = f"{target}.part"
@@ -101,7 +101,7 @@ async def _export(
     try:
         with await colour.aside(_create, unfinished) as file:
             writer = Writer(file)
-            async for thread_id in _names(colour, saver, threads):
+            async for thread_id in thread_names(colour, saver, named):
                 dump = await colour.do(saver, storage.dump(thread_id))
                 if dump is None:
                     if threads is not None:
@@ -138,21 +138,6 @@ def _seal_off(writer: Writer, file: BinaryIO) -> None:
     writer.end()
     file.flush()
     os.fsync(file.fileno())
-
-
-async def _names(
-    colour: Colour, saver: DurableSaver, threads: Sequence[str] | None
-) -> AsyncIterator[str]:
-    if threads is not None:
-        for thread_id in addresses.several("threads", threads):
-            yield thread_id
-        return
-    after = None
-    storage = saver._engine.storage
-    while page := await colour.do(saver, storage.threads(after, THREADS)):
-        after = page[-1]
-        for thread_id in page:
-            yield thread_id
 
 
 def import_threads(

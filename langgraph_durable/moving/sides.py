@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from langgraph.checkpoint.base import BaseCheckpointSaver
+
 from langgraph_durable._core import lineage
 from langgraph_durable._core.engine import Place as EnginePlace
 from langgraph_durable._core.engine import Task
@@ -190,17 +192,8 @@ class Ours:
         self._colour, self._saver, self._engine = colour, saver, saver._engine
 
     async def plans(self, named: Sequence[str] | None) -> AsyncIterator[Plan]:
-        after = None
-        page = named
-        while page or page is None:
-            if named is None:
-                threads = self._engine.storage.threads(after, PAGE)
-                page = await self._colour.do(self._saver, threads)
-            for thread_id in page or ():
-                yield await self.plan(thread_id)
-            after = page[-1] if page else None
-            if named is not None:
-                return
+        async for thread_id in thread_names(self._colour, self._saver, named):
+            yield await self.plan(thread_id)
 
     async def plan(self, thread_id: str) -> Plan:
         keys: list[Key] = []
@@ -283,8 +276,21 @@ def _namespaces(keys: Iterable[Key]) -> list[str]:
     return sorted({key.ns for key in keys})
 
 
-def check_saver(what: str, saver: object) -> None:
-    from langgraph.checkpoint.base import BaseCheckpointSaver
+async def thread_names(
+    colour: Colour, saver: DurableSaver, named: Sequence[str] | None
+) -> AsyncIterator[str]:
+    """The threads of one of our savers: these, or all."""
+    if named is not None:
+        for thread_id in named:
+            yield thread_id
+        return
+    after = None
+    while page := await colour.do(saver, saver._engine.storage.threads(after, PAGE)):
+        after = page[-1]
+        for thread_id in page:
+            yield thread_id
 
+
+def check_saver(what: str, saver: object) -> None:
     if not isinstance(saver, BaseCheckpointSaver):
         raise ConfigurationError(f"{what} is a checkpoint saver, not {saver!r}")
