@@ -168,7 +168,7 @@ def test_writes_of_a_saver_nobody_knows_keep_their_order(
     assert at is not None
     for task, path in (("z", "1"), ("a", "2"), ("m", "1")):
         source.put_writes(at.config, [("log", [f"{task} {path}"])], task, path)
-    monkeypatch.setattr("langgraph_durable.moving.paths.InMemorySaver", SqliteSaver)
+    monkeypatch.setattr("langgraph_durable.moving.paths._LOOK_UPS", {})
     copy(source, target)
     assert contents(target) == contents(source)
 

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from langgraph.checkpoint.memory import InMemorySaver
-
 from langgraph_durable.moving.colours import LATER, Colour, Saver
 
 Write = tuple[str, str, Any]
@@ -102,14 +100,17 @@ _POSTGRES = (
 
 async def known_of(colour: Colour, saver: Saver, place: Place) -> list[Known] | None:
     """What a saver keeps of the pending writes of a checkpoint; None if it is not known how."""
-    if isinstance(saver, InMemorySaver):
-        stored = saver.writes.get((place.thread_id, place.ns, place.id), {})
-        return sorted(Known(each[3], each[0], idx) for (_, idx), each in stored.items())
-    look_up = _LOOK_UPS.get((type(saver).__module__, type(saver).__name__))
-    if look_up is None:
-        return None
-    rows = await look_up(colour, saver, place)
-    return None if rows is None else sorted(Known(*row) for row in rows)
+    for cls in type(saver).__mro__:
+        look_up = _LOOK_UPS.get((cls.__module__, cls.__name__))
+        if look_up is not None:
+            rows = await look_up(colour, saver, place)
+            return None if rows is None else sorted(Known(*row) for row in rows)
+    return None
+
+
+async def _memory(colour: Colour, saver: Any, place: Place) -> list[Any] | None:
+    stored = saver.writes.get((place.thread_id, place.ns, place.id), {})
+    return [(path, task_id, idx) for (_, idx), (task_id, _, _, path) in stored.items()]
 
 
 async def _sqlite(colour: Colour, saver: Any, place: Place) -> list[Any] | None:
@@ -144,6 +145,7 @@ async def _async_postgres(colour: Colour, saver: Any, place: Place) -> list[Any]
 
 
 _LOOK_UPS = {
+    ("langgraph.checkpoint.memory", "InMemorySaver"): _memory,
     ("langgraph.checkpoint.sqlite", "SqliteSaver"): _sqlite,
     ("langgraph.checkpoint.sqlite.aio", "AsyncSqliteSaver"): _async_sqlite,
     ("langgraph.checkpoint.postgres", "PostgresSaver"): _postgres,
