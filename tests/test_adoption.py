@@ -422,7 +422,7 @@ def test_an_adoption_killed_at_any_instant_loses_nothing(tmp_path: Path, long: b
         counts = stock_rows(path)
     cut_short = 0
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
-    for _ in range(100 if long else 12):
+    for _ in range(100 if long else 6):
         command = [sys.executable, "-c", ADOPT, str(path)]
         with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as child:
             assert child.stdout is not None
