@@ -148,9 +148,12 @@ class _Copy:
 
     async def _present(self, plan: Plan) -> set[tuple[str, str]]:
         """What the target has of the thread; something else under its name is not touched."""
-        present = (await self._target.plan(plan.thread_id)).places
-        if present - plan.places:
-            raise _in_the_way(plan.thread_id, len(present - plan.places))
+        there = await self._target.plan(plan.thread_id)
+        if not there.keys:
+            return set()
+        present = there.places
+        if strange := present - plan.places:
+            raise _in_the_way(plan.thread_id, len(strange))
         return present
 
     async def _is_there(self, original: Carried) -> bool:

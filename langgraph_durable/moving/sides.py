@@ -7,6 +7,7 @@ Both speak of checkpoints as `Carried`.
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,12 @@ class Key(NamedTuple):
     ns: str
     id: str
     parent: str | None
+
+
+def _key(ns: str, id: str, parent: str | None) -> Key:
+    """A parent's id is that of a key, too: one string for both, where there are many."""
+    above = sys.intern(str(parent)) if parent else None
+    return Key(sys.intern(str(ns)), sys.intern(str(id)), above)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +128,9 @@ class Theirs:
     async def _keys(self, config: Any) -> AsyncIterator[tuple[str, Key]]:
         async for found in self._colour.list(self._saver, config):
             place = found.config["configurable"]
+            ns, id = place.get("checkpoint_ns", ""), place["checkpoint_id"]
             above = (found.parent_config or {}).get("configurable", {}).get("checkpoint_id")
-            key = Key(place.get("checkpoint_ns", ""), place["checkpoint_id"], above or None)
-            yield str(place["thread_id"]), key
+            yield str(place["thread_id"]), _key(ns, id, above)
 
     async def read(self, place: Place) -> Carried | None:
         found = await self._colour.call(self._saver, "get_tuple", _config(*place))
@@ -203,7 +210,7 @@ class Ours:
             work = self._engine.outline(Selection(thread_id), cursor, PAGE)
             found, cursor = await self._colour.do(self._saver, work)
             for each in found:
-                keys.append(Key(each.ns, each.id, each.parent))
+                keys.append(_key(each.ns, each.id, each.parent))
                 capsules = capsules or bool(each.header.capsules)
             if cursor is None:
                 return Plan(thread_id, keys, capsules)
