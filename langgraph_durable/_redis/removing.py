@@ -7,6 +7,7 @@ nothing if the thread has changed since; then they look again.
 from __future__ import annotations
 
 import functools
+import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -31,7 +32,8 @@ from langgraph_durable._redis.requests import Call, Command, Request, Word
 from langgraph_durable._redis.writing import Context, announcements, refuse
 from langgraph_durable.errors import StorageBusy, StorageFull
 
-TRIES = 20
+TRIES, PATIENCE = 20, 20.0
+"""How often, and for how many seconds, something is tried that others' writes make void."""
 TOMB = 7 * 86_400_000
 """Milliseconds for which late writes of a deleted thread are told apart."""
 
@@ -76,10 +78,17 @@ async def _look_once(context: Context, thread_id: str, weigh: bool) -> Whole | N
     checkpoints, heads = await read(b"c"), await read(b"h")
     pages, tasks = await read(b"w"), await read(b"t")
     made = [rows.unpack_checkpoint(thread_id, place, row) for place, row in checkpoints.items()]
-    writes: list[WriteRow] = []
+    named: dict[bytes, list[bytes]] = {}
     for page, listed in pages.items():
-        some = [tasks.get(digest) for digest in rows.digests(listed)]
-        writes += rows.unpack_tasks(thread_id, page.partition(b":")[2], some)
+        named.setdefault(page.partition(b":")[2], []).extend(rows.digests(listed))
+    if not tasks.keys() >= {digest for some in named.values() for digest in some}:
+        # What was not there at first is new, unless nobody has written since: then it is lost.
+        [version] = await ask(thread_id, [("HGET", at.hash, "v")])
+        if version != state[1]:
+            named = {place: [d for d in some if d in tasks] for place, some in named.items()}
+    writes: list[WriteRow] = []
+    for place, some in named.items():
+        writes += rows.unpack_tasks(thread_id, place, map(tasks.get, some))
     items = {int(name[1:]) for name in by_kind.get(b"i", ())}
     listing = Listing(
         thread_id,
@@ -112,6 +121,14 @@ async def _spines(
         return seal.peek_spine(blob)
 
     return look_up
+
+
+def _patiently() -> Iterator[None]:
+    end = time.monotonic() + PATIENCE
+    for tries in itertools.count(1):
+        yield
+        if tries >= TRIES and time.monotonic() > end:
+            return
 
 
 async def _apply(
@@ -148,7 +165,7 @@ def _chunked(command: str, key: Word, words: Sequence[Word], step: int = 1) -> I
 async def edit(
     context: Context, thread_id: str, decide: Callable[[Listing], Edit | None], weigh: bool
 ) -> Removed | None:
-    for _ in range(TRIES):
+    for _ in _patiently():
         whole = await _look(context, thread_id, weigh=weigh)
         if whole is None:
             return None
@@ -166,7 +183,7 @@ async def edit(
             await _unannounce(context, thread_id, left.gone_runs)
             return removed
     raise StorageBusy(
-        f"thread {thread_id!r}: others wrote to it {TRIES} times while parts of it were to be "
+        f"thread {thread_id!r}: others wrote to it all the time while parts of it were to be "
         "removed. Nothing was removed; try again."
     )
 
@@ -360,7 +377,7 @@ async def copy(context: Context, source: str, target: str) -> bool:
 
 async def dump(context: Context, thread_id: str) -> Dump | None:
     at = context.keys.thread(thread_id)
-    for _ in range(TRIES):
+    for _ in _patiently():
         whole = await _look(context, thread_id)
         if whole is None:
             return None
@@ -370,7 +387,7 @@ async def dump(context: Context, thread_id: str) -> Dump | None:
         if now == [whole.seen.epoch, str(whole.seen.version).encode()]:
             items = {n: blob or b"" for n, blob in zip(numbers, blobs, strict=True)}
             return taken(whole.listing, items)
-    raise StorageBusy(f"thread {thread_id!r}: others wrote to it {TRIES} times while it was copied")
+    raise StorageBusy(f"thread {thread_id!r}: others wrote to it all the time while it was copied")
 
 
 async def restore(context: Context, new: Dump) -> bool:
@@ -381,13 +398,13 @@ async def restore(context: Context, new: Dump) -> bool:
 async def replace(context: Context, new: Dump) -> None:
     index = list(announcements(context, new.thread_id, new.runs))
     clear: list[Command] = [("DEL", "H"), ("DEL", "X")]
-    for _ in range(TRIES):
+    for _ in _patiently():
         state = await ask(new.thread_id, [_state_of(context, new.thread_id)])
         seen = Seen(state[0][0], int(state[0][1]), state[0][2]) if state[0][0] else None
         commands = [*(clear if seen else ()), *_as_new(new)]
         if await _apply(context, new.thread_id, seen, commands, index):
             return
-    raise StorageBusy(f"thread {new.thread_id!r}: others wrote to it {TRIES} times meanwhile")
+    raise StorageBusy(f"thread {new.thread_id!r}: others wrote to it all the time")
 
 
 def _state_of(context: Context, thread_id: str) -> Command:
