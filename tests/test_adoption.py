@@ -26,6 +26,8 @@ from langgraph.checkpoint.sqlite import SqliteSaver as StockSaver
 from langgraph.types import Command
 
 from langgraph_durable import ConfigurationError, SqliteSaver, UnsafeTypeError
+from langgraph_durable._core.storage import Storage
+from langgraph_durable._sqlite.adoption import AdoptingStorage
 from langgraph_durable.testing.model import Coloured, finish
 
 THREADS = ("t", "u", "deltas")
@@ -232,6 +234,12 @@ def test_writes_whose_checkpoint_was_never_stored_are_kept(path: Path, stock: St
             ("task", "a", 1),
             ("task", "b", 2),
         ]
+
+
+def test_no_verb_about_threads_forgets_those_of_the_stock_saver() -> None:
+    verbs = {name for name in vars(Storage) if not name.startswith("_")}
+    not_about_threads = {"reclaim", "forget_runs"}
+    assert verbs - not_about_threads <= set(vars(AdoptingStorage))
 
 
 # ---- what cannot be read -----------------------------------------------------------------------
