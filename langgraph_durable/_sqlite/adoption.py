@@ -18,7 +18,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
@@ -49,6 +49,8 @@ from langgraph_durable._sqlite.writing import restore
 from langgraph_durable.errors import CorruptionError, DurableError, SerializationError
 
 logger = logging.getLogger("langgraph_durable")
+T = TypeVar("T")
+Work = Coroutine[Any, Any, T]
 
 MANY = 64
 """Checkpoints in a slice at most."""
@@ -247,7 +249,19 @@ class AdoptingStorage(SqliteStorage):
                 reported = time.monotonic()
                 logger.warning("adopted %d of %d threads so far", done + 1, len(left))
 
-    async def _ready(self, *threads: str | None) -> None:
+    def _first(self, threads: Sequence[str | None], verb: Work[T]) -> Work[T]:
+        """The verb, once these threads (None: all) are ours; nothing is added where all are."""
+        return verb if self._ended else self._then(threads, verb)
+
+    async def _then(self, threads: Sequence[str | None], verb: Work[T]) -> T:
+        try:
+            await self._ready(threads)
+        except BaseException:
+            verb.close()
+            raise
+        return await verb
+
+    async def _ready(self, threads: Sequence[str | None]) -> None:
         left = await self.left()
         for thread_id in threads:
             if thread_id is None:
@@ -257,12 +271,10 @@ class AdoptingStorage(SqliteStorage):
 
     # ---- the verbs ---------------------------------------------------------------------------
 
-    async def load(self, thread_id: str, ns: str, id: str | None, held: Held) -> Loaded | None:
-        if not self._ended:
-            await self._ready(thread_id)
-        return await super().load(thread_id, ns, id, held)
+    def load(self, thread_id: str, ns: str, id: str | None, held: Held) -> Work[Loaded | None]:
+        return self._first((thread_id,), super().load(thread_id, ns, id, held))
 
-    async def page(
+    def page(
         self,
         selection: Selection,
         after: Cursor | None,
@@ -270,34 +282,25 @@ class AdoptingStorage(SqliteStorage):
         accept: Accept,
         *,
         items: bool = True,
-    ) -> Page:
-        if not self._ended:
-            await self._ready(selection.thread_id)
-        return await super().page(selection, after, size, accept, items=items)
+    ) -> Work[Page]:
+        verb = super().page(selection, after, size, accept, items=items)
+        return self._first(() if after else (selection.thread_id,), verb)
 
-    async def chain(
+    def chain(
         self, thread_id: str, ns: str, id: str | None, channels: Sequence[str]
-    ) -> Chain | None:
-        if not self._ended:
-            await self._ready(thread_id)
-        return await super().chain(thread_id, ns, id, channels)
+    ) -> Work[Chain | None]:
+        return self._first((thread_id,), super().chain(thread_id, ns, id, channels))
 
-    async def put(self, draft: CheckpointDraft) -> Stored:
-        if not self._ended:
-            await self._ready(draft.thread_id)
-        return await super().put(draft)
+    def put(self, draft: CheckpointDraft) -> Work[Stored]:
+        return self._first((draft.thread_id,), super().put(draft))
 
-    async def put_writes(self, draft: WritesDraft) -> Stored:
-        if not self._ended:
-            await self._ready(draft.thread_id)
-        return await super().put_writes(draft)
+    def put_writes(self, draft: WritesDraft) -> Work[Stored]:
+        return self._first((draft.thread_id,), super().put_writes(draft))
 
-    async def edit(
+    def edit(
         self, thread_id: str, decide: Callable[[Listing], Edit | None], *, weigh: bool = False
-    ) -> Removed | None:
-        if not self._ended:
-            await self._ready(thread_id)
-        return await super().edit(thread_id, decide, weigh=weigh)
+    ) -> Work[Removed | None]:
+        return self._first((thread_id,), super().edit(thread_id, decide, weigh=weigh))
 
     async def drop(self, thread_id: str) -> Removed | None:
         """A thread goes from both places at once, also one that cannot be read."""
@@ -318,40 +321,26 @@ class AdoptingStorage(SqliteStorage):
         self._left.discard(thread_id)
         return removed
 
-    async def survey(self, thread_id: str, *, weigh: bool = False) -> Listing | None:
-        if not self._ended:
-            await self._ready(thread_id)
-        return await super().survey(thread_id, weigh=weigh)
+    def survey(self, thread_id: str, *, weigh: bool = False) -> Work[Listing | None]:
+        return self._first((thread_id,), super().survey(thread_id, weigh=weigh))
 
-    async def threads(self, after: str | None, size: int) -> list[str]:
-        if not self._ended and after is None:
-            await self._ready(None)
-        return await super().threads(after, size)
+    def threads(self, after: str | None, size: int) -> Work[list[str]]:
+        return self._first(() if after else (None,), super().threads(after, size))
 
-    async def count(self, thread_id: str, most: int) -> int:
-        if not self._ended:
-            await self._ready(thread_id)
-        return await super().count(thread_id, most)
+    def count(self, thread_id: str, most: int) -> Work[int]:
+        return self._first((thread_id,), super().count(thread_id, most))
 
-    async def measure(self, thread_id: str) -> Measured | None:
-        if not self._ended:
-            await self._ready(thread_id)
-        return await super().measure(thread_id)
+    def measure(self, thread_id: str) -> Work[Measured | None]:
+        return self._first((thread_id,), super().measure(thread_id))
 
-    async def copy(self, source: str, target: str) -> bool:
-        if not self._ended:
-            await self._ready(source, target)
-        return await super().copy(source, target)
+    def copy(self, source: str, target: str) -> Work[bool]:
+        return self._first((source, target), super().copy(source, target))
 
-    async def dump(self, thread_id: str) -> Dump | None:
-        if not self._ended:
-            await self._ready(thread_id)
-        return await super().dump(thread_id)
+    def dump(self, thread_id: str) -> Work[Dump | None]:
+        return self._first((thread_id,), super().dump(thread_id))
 
-    async def restore(self, dump: Dump) -> bool:
-        if not self._ended:
-            await self._ready(dump.thread_id)
-        return await super().restore(dump)
+    def restore(self, dump: Dump) -> Work[bool]:
+        return self._first((dump.thread_id,), super().restore(dump))
 
     async def replace(self, dump: Dump) -> None:
         if self._ended or dump.thread_id not in await self.left():
@@ -359,10 +348,8 @@ class AdoptingStorage(SqliteStorage):
         else:
             await self._drop_then(dump.thread_id, lambda conn, notes: restore(conn, notes, dump))
 
-    async def threads_of(self, runs: Sequence[str]) -> list[str]:
-        if not self._ended:
-            await self._ready(None)
-        return await super().threads_of(runs)
+    def threads_of(self, runs: Sequence[str]) -> Work[list[str]]:
+        return self._first((None,), super().threads_of(runs))
 
 
 def _look(conn: Connection, notes: Notes) -> list[str] | None:
