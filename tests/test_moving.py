@@ -375,6 +375,7 @@ with (source or SqliteSaver(sys.argv[1], cache_bytes=1 << 20)) as source, target
 """
 
 
+@pytest.mark.timeout(1800)  # of the long version
 @pytest.mark.parametrize("kind", ["stock", "sqlite"])
 def test_memory_stays_flat_however_long_a_thread_is(
     kind: str, tmp_path: Path, long: bool, open_saver: Any
