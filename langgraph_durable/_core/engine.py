@@ -275,6 +275,7 @@ class Engine:
         values, versions = checkpoint["channel_values"], checkpoint["channel_versions"]
         entries: dict[str, Entry] = {}
         elsewhere: dict[str, Version] = {}
+        fresh: set[str] = set()
         kept = False
         for channel in {**values, **versions}:
             version = versions.get(channel)
@@ -286,6 +287,7 @@ class Engine:
             if channel in values:
                 ref, form = encoder.value(channel, values[channel])
                 entries[channel] = Entry(version, form, ref)
+                fresh.add(channel)
             elif channel not in new_versions and base.versions.get(channel) != version:
                 elsewhere[channel] = version
         if part and elsewhere:
@@ -314,6 +316,7 @@ class Engine:
             (ns, checkpoint["id"]),
             Record(header.versions, entries, header.capsules),
             run,
+            fresh,
         )
         return CheckpointDraft(
             thread_id=thread_id,
@@ -325,6 +328,7 @@ class Engine:
             parent=parent,
             run=run,
             refs=header.refs(),
+            fresh=fresh,
             body=header.body(),
             guard=guard,
             root=guard.root,
