@@ -16,7 +16,9 @@ from langgraph_durable.errors import (
     ArtifactsUnreachable,
     ConcurrentUpdate,
     ConfigurationError,
+    CopyMismatch,
     CorruptionError,
+    DamagedArchive,
     DurableError,
     NotAStore,
     SerializationError,
@@ -30,6 +32,14 @@ from langgraph_durable.errors import (
     UnsafeTypeError,
 )
 from langgraph_durable.keeping import ArtifactProblem, Collected, Moved
+from langgraph_durable.moving import (
+    acopy_store,
+    aexport_threads,
+    aimport_threads,
+    copy_store,
+    export_threads,
+    import_threads,
+)
 from langgraph_durable.policies import (
     DropIdle,
     Finished,
@@ -60,7 +70,9 @@ __all__ = [
     "Collected",
     "ConcurrentUpdate",
     "ConfigurationError",
+    "CopyMismatch",
     "CorruptionError",
+    "DamagedArchive",
     "Deleted",
     "DropIdle",
     "DurableError",
@@ -94,6 +106,12 @@ __all__ = [
     "ThreadDeleted",
     "Timeline",
     "UnsafeTypeError",
+    "acopy_store",
+    "aexport_threads",
+    "aimport_threads",
+    "copy_store",
+    "export_threads",
+    "import_threads",
     "open_saver",
 ]
 

@@ -13,6 +13,8 @@ checkpoint, the channel, the cause and the next step; the driver's own error is 
      +-- CorruptionError                     stored bytes are not what was written: restore a backup
      |    +-- ArtifactMissing                an offloaded value is not in its artifact store
      |    +-- ArtifactCorrupt                an offloaded value is not what was uploaded
+     |    +-- DamagedArchive                 a file of threads is cut off or altered: get it anew
+     +-- CopyMismatch                        a copy does not read back as the original: see where
      +-- StorageError                        the store did not take or give the data
           +-- StorageBusy                    locked for longer than `busy_timeout`: try again
           +-- StorageFull                    no room: free some, then run the thread again
@@ -91,6 +93,14 @@ class ArtifactMissing(CorruptionError):
 
 class ArtifactCorrupt(CorruptionError):
     """An offloaded value or an `Artifact` is there, and is not what was uploaded."""
+
+
+class DamagedArchive(CorruptionError):
+    """A file of exported threads is cut off, altered, or no such file."""
+
+
+class CopyMismatch(DurableError):
+    """What was copied to another saver does not read back as it was in the first one."""
 
 
 class StorageError(DurableError):

@@ -6,12 +6,15 @@ import os
 import secrets
 import sqlite3
 import urllib.parse
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
+from langgraph_durable import addresses
 from langgraph_durable._core.units import in_bytes
+from langgraph_durable._sqlite.adoption import AdoptingStorage
 from langgraph_durable._sqlite.connections import (
     Connections,
     FileConnections,
@@ -28,14 +31,37 @@ from langgraph_durable.artifacts import (
     MemoryArtifacts,
     shelf_for,
 )
-from langgraph_durable.errors import ConfigurationError
+from langgraph_durable.errors import ConfigurationError, DurableError
 from langgraph_durable.policies import Policy
+from langgraph_durable.retention import Do
 from langgraph_durable.saver import DurableSaver
 
 if TYPE_CHECKING:
     import aiosqlite
 
 CACHE_BYTES = 64 * 1024 * 1024
+
+
+Adopted = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptReport:
+    """What `SqliteSaver.adopt` has moved, and which threads could not be read."""
+
+    threads: int = 0
+    checkpoints: int = 0
+    writes: int = 0
+    failed: dict[str, DurableError] = field(default_factory=dict)
+
+    def with_thread(self, checkpoints: int, writes: int) -> AdoptReport:
+        return AdoptReport(
+            self.threads + 1, self.checkpoints + checkpoints, self.writes + writes, self.failed
+        )
+
+
+def _named(thread_ids: Sequence[str] | None) -> Sequence[str] | None:
+    return None if thread_ids is None else addresses.several("thread_ids", thread_ids)
 
 
 class SqliteSaver(DurableSaver):
@@ -103,9 +129,10 @@ class SqliteSaver(DurableSaver):
         ):
             raise ConfigurationError(f"busy_timeout is seconds from 0 up, not {busy_timeout!r}")
         connections = connections_to(conn, Settings(durability.upper(), busy_timeout))
+        storage = AdoptingStorage()
         super().__init__(
             Database(connections, busy_timeout),
-            SqliteStorage(),
+            storage,
             serde=serde,
             types=types,
             metadata_keys=metadata_keys,
@@ -120,7 +147,53 @@ class SqliteSaver(DurableSaver):
                 on_missing_artifact=on_missing_artifact,
             ),
         )
+        plain = self._engine.over(SqliteStorage())
+        storage.equip(plain, self.serde)
+        self._storage = storage
         self._shown = f"{connections.name!r}, durability={durability!r}"
+
+    # ---- adopting ----------------------------------------------------------------------------
+
+    def adopt(
+        self, thread_ids: Sequence[str] | None = None, *, progress: Adopted | None = None
+    ) -> AdoptReport:
+        """Move threads that the stock saver has left in this file into our tables, now.
+
+        Without it each thread is moved when it is first used. May be interrupted at any time.
+
+        Args:
+            thread_ids: which ones; None for all.
+            progress: called after each thread with the numbers of threads done, and of all.
+
+        Example:
+            >>> SqliteSaver("old.db").adopt().failed   # doctest: +SKIP
+            {}
+        """
+        named = _named(thread_ids)
+        return self._now(lambda do: self._adopt(do, named, progress))
+
+    async def aadopt(
+        self, thread_ids: Sequence[str] | None = None, *, progress: Adopted | None = None
+    ) -> AdoptReport:
+        """`adopt`, off the event loop."""
+        named = _named(thread_ids)
+        return await self._later(lambda do: self._adopt(do, named, progress))
+
+    async def _adopt(
+        self, do: Do, named: Sequence[str] | None, progress: Adopted | None
+    ) -> AdoptReport:
+        left = sorted(await do(self._storage.left()))
+        todo = left if named is None else [each for each in named if each in left]
+        report = AdoptReport()
+        for done, thread_id in enumerate(todo, 1):
+            try:
+                moved = await do(self._storage.adopt(thread_id))
+                report = report.with_thread(moved.checkpoints, moved.writes)
+            except DurableError as error:
+                report.failed[thread_id] = error
+            if progress is not None:
+                progress(done, len(todo))
+        return report
 
     def __repr__(self) -> str:
         return f"SqliteSaver({self._shown})"

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
 from langgraph.checkpoint.base import WRITES_IDX_MAP
@@ -95,6 +96,10 @@ class Engine:
         self.memory = memory
         self._plain = plain
         self.shelf = shelf
+
+    def over(self, storage: Storage) -> Engine:
+        """The same engine, with the same memory, over another way to the same store."""
+        return Engine(storage, self.memory, self._plain, self.shelf)
 
     # ---- reading -----------------------------------------------------------------------------
 
@@ -429,14 +434,17 @@ class Engine:
         task: Task,
         sole: Callable[[], bool],
         root: str | None = None,
+        *,
+        indices: Sequence[int] | None = None,
     ) -> None:
+        """Store what a task has written; the index of a write is its position, or is given."""
         began = time.perf_counter()
         thread_id = place.thread_id
         for _ in range(TRIES):
             part = self.memory.part(thread_id)
             encoder = await self._encoder(serde, part)
             ordinary, special = [], {}
-            for position, (channel, value) in enumerate(writes):
+            for position, (channel, value) in zip(indices or count(), writes, strict=False):
                 ref, form = encoder.value(channel, value)
                 idx = WRITES_IDX_MAP.get(channel, position)
                 if idx < 0:

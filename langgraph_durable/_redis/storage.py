@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from langgraph_durable._core.dumps import Dump
 from langgraph_durable._core.lineage import Chain
 from langgraph_durable._core.records import (
     CheckpointDraft,
@@ -94,6 +95,15 @@ class RedisStorage:
 
     async def copy(self, source: str, target: str) -> bool:
         return await removing.copy(self.context, source, target)
+
+    async def dump(self, thread_id: str) -> Dump | None:
+        return await removing.dump(self.context, thread_id)
+
+    async def restore(self, dump: Dump) -> bool:
+        return await removing.restore(self.context, dump)
+
+    async def replace(self, dump: Dump) -> None:
+        await removing.replace(self.context, dump)
 
     async def threads_of(self, runs: Sequence[str]) -> list[str]:
         return await reading.threads_of(self.context, runs)

@@ -1,16 +1,17 @@
-"""The verbs that remove: `edit`, `drop`, `reclaim`."""
+"""The verbs that remove: `edit`, `drop`, `replace`, `reclaim`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from langgraph_durable._core.dumps import Dump
 from langgraph_durable._core.records import Edit, Listing, Removed
 from langgraph_durable._core.seal import name
 from langgraph_durable._sqlite import measuring, rows, tombs
 from langgraph_durable._sqlite.notes import Notes
 from langgraph_durable._sqlite.rows import Connection
 from langgraph_durable._sqlite.schema import BITS, MOST_ITEMS
-from langgraph_durable._sqlite.writing import new_epoch
+from langgraph_durable._sqlite.writing import new_epoch, restore
 
 PAGES = 64
 """Pages that a removal gives back at once, so that it stays short."""
@@ -33,6 +34,12 @@ def drop(conn: Connection, notes: Notes, thread_id: str) -> Removed | None:
     conn.execute("DELETE FROM lgd_heads WHERE thread_id = ?", (name(thread_id),))
     _give_back(conn)
     return Removed(*measured[:4], claims)
+
+
+def replace(conn: Connection, notes: Notes, dump: Dump) -> None:
+    """Put a dump in the place of the thread of that name, if there is one."""
+    drop(conn, notes, dump.thread_id)
+    restore(conn, notes, dump)
 
 
 def edit(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import Concatenate, Generic, ParamSpec, TypeVar
 
+from langgraph_durable._core.dumps import Dump
 from langgraph_durable._core.lineage import Chain
 from langgraph_durable._core.records import (
     CheckpointDraft,
@@ -167,6 +168,15 @@ class SqliteStorage:
 
     async def copy(self, source: str, target: str) -> bool:
         return await _write(writing.copy, source, source, target)
+
+    async def dump(self, thread_id: str) -> Dump | None:
+        return await _read(measuring.dump, thread_id, thread_id)
+
+    async def restore(self, dump: Dump) -> bool:
+        return await _write(writing.restore, dump.thread_id, dump)
+
+    async def replace(self, dump: Dump) -> None:
+        await _write(removing.replace, dump.thread_id, dump)
 
     async def threads_of(self, runs: Sequence[str]) -> list[str]:
         return await _read(reading.threads_of, None, runs)
