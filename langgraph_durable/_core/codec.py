@@ -29,7 +29,7 @@ from langgraph_durable._core import seal
 from langgraph_durable._core.memory import SEED, Part
 from langgraph_durable._core.records import Items, Ref, Runs, joined, order_of
 from langgraph_durable._core.serde import ITEM_TAGS, ExactSerializer, sketch
-from langgraph_durable.errors import DurableError, SerializationError
+from langgraph_durable.errors import ConfigurationError, DurableError, SerializationError
 
 ITEM, LIST, DICT, TREE = 1, 2, 3, 4
 Form = object
@@ -80,6 +80,14 @@ class Encoder:
 
     def value(self, channel: str, value: Any) -> tuple[Ref, Form]:
         """The ref and form of `value` in `channel`."""
+        order, form = self.pieces(channel, value)
+        ref = Ref(channel, joined(order))
+        if len(ref.runs) > 2 * FEWEST:
+            ref = self._with_spine(ref)
+        return ref, form
+
+    def pieces(self, channel: str, value: Any) -> tuple[list[int], Form]:
+        """The numbers of the items of `value`, one by one, and its form."""
         wrapped = type(value) is _DeltaSnapshot
         if wrapped:
             value = value.value
@@ -90,10 +98,11 @@ class Encoder:
             order, form = self._split(value)
         except _At as error:
             raise error.named(channel) from error.__cause__
-        ref = Ref(channel, joined(order))
-        if len(ref.runs) > 2 * FEWEST:
-            ref = self._with_spine(ref)
-        return ref, [form] if wrapped else form
+        return order, [form] if wrapped else form
+
+    def raw(self, raw: bytes) -> int:
+        """Where an item is that was serialised before; a provisional number if it is new."""
+        return self._number(raw)
 
     def _with_spine(self, ref: Ref) -> Ref:
         """Leave the front of the runs to spine items.
@@ -302,11 +311,29 @@ class Decoder:
             self._load_item, self._load_items = serde.load_item, serde.load_items
         else:
             self._load_item, self._load_items = partial(_load_item, serde), self._one_by_one
+        self._serde, self._thread_id = serde, thread_id
         self._seed = seal.log_seed(thread_id)
         self._items = items
         self._held: Mapping[int, bytes] = held or {}
         self.raws: dict[int, bytes] = {}
         """What was unpacked so far."""
+
+    def moving(self, classes: Mapping[str, str | type | None]) -> Decoder:
+        """The same for data whose classes are elsewhere now; None for one to be loaded as a dict."""
+        if not classes:
+            return self
+        if not isinstance(self._serde, ExactSerializer):
+            raise ConfigurationError("move_class and load_as_dict need the serialiser of the saver")
+        other = Decoder(self._serde.moving(classes), self._thread_id, self._items, self._held)
+        other.raws = self.raws
+        return other
+
+    def raw(self, where: str, ref: Ref) -> bytes:
+        """The only item of a ref, as it is."""
+        try:
+            return self._unpacked(order_of(ref, self.spine))[0]
+        except (seal.Damaged, IndexError) as error:
+            raise seal.damaged(where, seal.Damaged(str(error))) from error
 
     def value(self, where: str, ref: Ref, form: Form, role: str = "channel") -> Any:
         """The value; `where` names thread and checkpoint, and `role` the channel, for errors."""

@@ -49,6 +49,7 @@ class Record(NamedTuple):
     entries: Entries
     capsules: Mapping[str, Any] = {}
     """What is kept of ancestors that are gone; see `lineage`."""
+    schema: int | None = None
 
 
 class Learned(NamedTuple):
@@ -197,7 +198,7 @@ class Pledge:
             for channel, (version, form, ref) in record.entries.items():
                 if (final := settled(ref, finals)) is not ref:
                     entries[channel] = Entry(version, form, final)
-            record = Record(record.versions, entries, record.capsules)
+            record = record._replace(entries=entries)
         items = [(digest, n, raw) for (digest, _, raw), n in zip(new.items, finals, strict=False)]
         self._taught = self._memory.learn(
             self._thread_id, stored.epoch, Learned(items, new.place, record, new.run)
