@@ -7,13 +7,16 @@ from langgraph_durable.errors import (
     ConfigurationError,
     CorruptionError,
     DurableError,
+    EnvironmentChanged,
     NotAStore,
+    SchemaVersionError,
     SerializationError,
     StepNotFound,
     StorageBusy,
     StorageError,
     StorageFull,
     StorageReadOnly,
+    StorageTooNew,
     StorageUnreachable,
     ThreadDeleted,
     UnsafeTypeError,
@@ -31,7 +34,9 @@ from langgraph_durable.policies import (
     Thin,
 )
 from langgraph_durable.retention import Deleted, PrunePlan, PruneReport, Stats
+from langgraph_durable.schema import StateEdit, StateSchema
 from langgraph_durable.sqlite import SqliteSaver
+from langgraph_durable.upgrades import UpgradePlan, UpgradeReport
 from langgraph_durable.urls import open_saver
 
 if TYPE_CHECKING:
@@ -45,6 +50,7 @@ __all__ = [
     "Deleted",
     "DropIdle",
     "DurableError",
+    "EnvironmentChanged",
     "Finished",
     "KeepInterrupted",
     "KeepLast",
@@ -57,19 +63,25 @@ __all__ = [
     "PrunePlan",
     "PruneReport",
     "RedisSaver",
+    "SchemaVersionError",
     "SerializationError",
     "SqliteSaver",
+    "StateEdit",
+    "StateSchema",
     "Stats",
     "StepNotFound",
     "StorageBusy",
     "StorageError",
     "StorageFull",
     "StorageReadOnly",
+    "StorageTooNew",
     "StorageUnreachable",
     "Thin",
     "ThreadDeleted",
     "Timeline",
     "UnsafeTypeError",
+    "UpgradePlan",
+    "UpgradeReport",
     "open_saver",
 ]
 

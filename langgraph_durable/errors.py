@@ -54,7 +54,7 @@ class UnsafeTypeError(DurableError, TypeError):
 
 
 class SchemaVersionError(DurableError):
-    """A checkpoint was stored under another version of the state, and cannot be brought to this one.
+    """A checkpoint's state has another version, and cannot be brought to this program's.
 
     `stored` and `wanted` are the versions, `step` the version that the failing step leads to.
     """
@@ -72,15 +72,18 @@ class SchemaVersionError(DurableError):
         if cause is not None:
             why = f"the {way} to version {step} failed: {cause}"
         elif way == "upgrade":
-            why = f"there is no upgrade to version {step}: register it with @schema.upgrade(to={step})"
+            why = (
+                f"there is no upgrade to version {step}: register it with "
+                f"@schema.upgrade(to={step})"
+            )
         else:
             why = (
                 f"there is no downgrade to version {step}: run the newer program, or register it "
                 f"with @schema.downgrade(to={step})"
             )
         super().__init__(
-            f"thread {thread_id!r}, checkpoint {checkpoint_id}: its state has version {stored}, this "
-            f"program's has version {wanted}, and {why}. Nothing was changed."
+            f"thread {thread_id!r}, checkpoint {checkpoint_id}: its state has version {stored}, "
+            f"this program's has version {wanted}, and {why}. Nothing was changed."
         )
         self.thread_id, self.checkpoint_id = thread_id, checkpoint_id
         self.stored, self.wanted, self.step, self.cause = stored, wanted, step, cause

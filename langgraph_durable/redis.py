@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,6 +22,7 @@ from langgraph_durable._redis.writing import Context
 from langgraph_durable.errors import ConfigurationError
 from langgraph_durable.policies import Policy
 from langgraph_durable.saver import DurableSaver
+from langgraph_durable.schema import StateSchema
 
 if TYPE_CHECKING:
     import redis
@@ -62,8 +63,8 @@ class RedisSaver(DurableSaver):
         replica_timeout: seconds to wait for them.
         retry: seconds to try again while the server cannot be reached, is loading, or is being
             replaced by another. Writes are safe to repeat.
-        serde, types, metadata_keys, on_conflict, cache_bytes, retention, warn_bytes: as in
-            `SqliteSaver`.
+        serde, types, metadata_keys, on_conflict, cache_bytes, retention, warn_bytes, schema,
+            environment, on_environment_change: as in `SqliteSaver`.
 
     Raises:
         ConfigurationError: an argument is wrong.
@@ -90,12 +91,15 @@ class RedisSaver(DurableSaver):
         replica_timeout: float = 1.0,
         retry: float = 30.0,
         serde: SerializerProtocol | None = None,
-        types: Literal["safe", "any"] | Collection[str | type] = "safe",
+        types: Literal["safe", "any", "plain"] | Collection[str | type] = "safe",
         metadata_keys: Collection[str] | None = None,
         on_conflict: Literal["raise", "allow"] = "raise",
         cache_bytes: int = CACHE_BYTES,
         retention: Policy | None = None,
         warn_bytes: int | str | None = None,
+        schema: StateSchema | None = None,
+        environment: Mapping[str, Any] | None = None,
+        on_environment_change: Literal["warn", "ignore", "error"] = "warn",
     ) -> None:
         sync_source, async_source = _sources(client, async_client)
         settings = Settings(
@@ -124,6 +128,9 @@ class RedisSaver(DurableSaver):
             cache_bytes=cache_bytes,
             retention=retention,
             warn_bytes=warn_bytes,
+            schema=schema,
+            environment=environment,
+            on_environment_change=on_environment_change,
         )
         self._storage, self._settings = storage, settings
         self._shown = f"{named.name!r}, prefix={prefix!r}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Collection
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
@@ -15,6 +15,7 @@ from langgraph_durable._sqlite.storage import SqliteStorage
 from langgraph_durable.errors import ConfigurationError
 from langgraph_durable.policies import Policy
 from langgraph_durable.saver import DurableSaver
+from langgraph_durable.schema import StateSchema
 
 if TYPE_CHECKING:
     import aiosqlite
@@ -38,7 +39,8 @@ class SqliteSaver(DurableSaver):
         busy_timeout: seconds to wait while another process writes.
         types: classes that stored data may rebuild. "safe": data classes of modules that are
             imported, and LangGraph's own. A list of module names, class names and classes adds
-            those. "any" allows every data class.
+            those. "any" allows every data class. "plain" builds none: to look at threads without
+            the program that made them, their objects are read as dicts.
         metadata_keys: the only keys of `configurable` and of the run's metadata that are copied
             to checkpoint metadata. By default all scalars are, except what names a credential.
         on_conflict: "raise" `ConcurrentUpdate` when two runs go on from one checkpoint of a
@@ -47,6 +49,11 @@ class SqliteSaver(DurableSaver):
             ones without reading; 0 reads instead.
         retention: a policy, applied in small steps as threads are written: every 32 puts.
         warn_bytes: log a warning when a thread under `retention` holds more: "50 MB".
+        schema: the version of the program's state, and the steps that bring older states to it.
+        environment: what else to note about this program, beside the versions of Python,
+            LangGraph and this package: `{"model": "...", "git": "..."}`.
+        on_environment_change: when a run continues a thread that a program with other versions
+            stored: "warn" once, "ignore" it, or raise an "error".
 
     Raises:
         ConfigurationError: an argument is wrong.
@@ -62,12 +69,15 @@ class SqliteSaver(DurableSaver):
         serde: SerializerProtocol | None = None,
         durability: Literal["full", "normal"] = "full",
         busy_timeout: float = 30.0,
-        types: Literal["safe", "any"] | Collection[str | type] = "safe",
+        types: Literal["safe", "any", "plain"] | Collection[str | type] = "safe",
         metadata_keys: Collection[str] | None = None,
         on_conflict: Literal["raise", "allow"] = "raise",
         cache_bytes: int = CACHE_BYTES,
         retention: Policy | None = None,
         warn_bytes: int | str | None = None,
+        schema: StateSchema | None = None,
+        environment: Mapping[str, Any] | None = None,
+        on_environment_change: Literal["warn", "ignore", "error"] = "warn",
     ) -> None:
         if durability not in ("full", "normal"):
             raise ConfigurationError(f'durability is "full" or "normal", not {durability!r}')
@@ -88,6 +98,9 @@ class SqliteSaver(DurableSaver):
             cache_bytes=cache_bytes,
             retention=retention,
             warn_bytes=warn_bytes,
+            schema=schema,
+            environment=environment,
+            on_environment_change=on_environment_change,
         )
         self._shown = f"{connections.name!r}, durability={durability!r}"
 

@@ -44,6 +44,7 @@ class EditedWrite:
     channel: str
     value: Any
     version: int
+    run: str | None = None
 
 
 class Noted(NamedTuple):

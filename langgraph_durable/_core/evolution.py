@@ -144,9 +144,8 @@ class Evolution:
 
     def _named(self, opened: Opened, write: Pending) -> EditedWrite:
         version = opened.header.schema if write.schema is None else write.schema
-        return EditedWrite(
-            write.task_id, write.path, write.idx, write.ref.channel, None, self.stored(version)
-        )
+        place = write.task_id, write.path, write.idx, write.ref.channel
+        return EditedWrite(*place, None, self.stored(version), write.run)
 
     def edit(self, opened: Opened, decoder: Decoder, ns: str) -> Edited:
         """A stored checkpoint in today's version, known as `ns` today."""
@@ -284,7 +283,9 @@ class Evolution:
     ) -> dict[str, Any]:
         old, ops = found[then], [each.op for each in noted]
         made: dict[str, Any] = {
-            "writes": [(task, now, _followed(ops, then, v, "write")) for task, _, v in old["writes"]]
+            "writes": [
+                (task, now, _followed(ops, then, v, "write")) for task, _, v in old["writes"]
+            ]
         }
         if "seed" in old:
             made["seed"] = _followed(ops, then, old["seed"], "value")

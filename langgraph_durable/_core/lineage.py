@@ -47,6 +47,7 @@ class Pending(NamedTuple):
     form: Form
     schema: int | None = None
     """The version of the program that wrote it, if that is known."""
+    run: str | None = None
 
 
 def pending(thread_id: str, rows: Iterable[WriteRow]) -> list[Pending]:
@@ -57,7 +58,7 @@ def pending(thread_id: str, rows: Iterable[WriteRow]) -> list[Pending]:
             schema, forms = unpack_forms(row.bare(thread_id).body)
             refs = unpack_refs(row.refs)
             found += [
-                Pending(row.path, row.task_id, row.idx + k, ref, form, schema)
+                Pending(row.path, row.task_id, row.idx + k, ref, form, schema, row.run)
                 for k, (ref, form) in enumerate(zip(refs, forms, strict=True))
             ]
         except (seal.Damaged, ValueError) as error:

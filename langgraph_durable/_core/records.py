@@ -493,3 +493,8 @@ class Edit:
     """Heads that move; None where the namespace is empty now."""
     keep: set[int] = field(default_factory=set)
     """Numbers of the items that survive; the others go."""
+    add: list[CheckpointRow] = field(default_factory=list)
+    """Rows that come, maybe in the place of some that go, with their writes and new items."""
+    add_writes: list[WriteRow] = field(default_factory=list)
+    add_items: Items = field(default_factory=dict)
+    """Sealed, by numbers above all that there are."""

@@ -453,7 +453,9 @@ class ExactSerializer(JsonPlusSerializer):
         {'point': (1, 2.0), 3: {'x'}}
     """
 
-    def __init__(self, types: Literal["safe", "any", "plain"] | Iterable[str | type] = "safe") -> None:
+    def __init__(
+        self, types: Literal["safe", "any", "plain"] | Iterable[str | type] = "safe"
+    ) -> None:
         gate = gate_for(types)
         permitted: Literal[True] | None = True if gate.everything else None
         super().__init__(allowed_json_modules=permitted, allowed_msgpack_modules=permitted)

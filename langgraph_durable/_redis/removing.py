@@ -223,12 +223,12 @@ class Left:
             replaced.get((row.ns, row.id), row)
             for row in whole.listing.rows
             if (row.ns, row.id) not in plan.drop
-        ]
+        ] + plan.add
         self.writes = [
             write
             for write in whole.listing.writes
             if (write.ns, write.id) not in plan.drop and write not in taken_back
-        ]
+        ] + plan.add_writes
         stay = {row.run for row in self.rows} | {write.run for write in self.writes}
         self.gone_runs = [run for run in whole.runs if run not in stay]
 
@@ -239,7 +239,7 @@ class Left:
         gone = [keys.checkpoint_field(place) for place in dropped]
         gone += [keys.run_field(run) for run in self.gone_runs]
         new: list[Word] = []
-        for row in plan.replace:
+        for row in (*plan.replace, *plan.add):
             new += (keys.checkpoint_field(keys.place(row.ns, row.id)), rows.pack_checkpoint(row))
         for ns, head in plan.heads.items():
             if head is None:
@@ -251,13 +251,20 @@ class Left:
             was.setdefault((write.ns, write.id), []).append(write)
         for owner in plan.drop | thinned:
             gone += writes_fields(was.get(owner, ()))
-        kept = [write for write in self.writes if (write.ns, write.id) in thinned]
+        came = {(row.ns, row.id) for row in plan.add}
+        kept = [write for write in self.writes if (write.ns, write.id) in thinned | came]
         gone += map(keys.item_field, self.whole.items - plan.keep)
         new += ("q", len(self.rows), *writes_words(kept))
+        for n, blob in plan.add_items.items():
+            new += (keys.item_field(n), blob)
+        if plan.add_items:
+            new += ("n", max(plan.add_items) + 1)
+        places: list[Word] = [w for ns, id in came for w in (0, keys.place(ns, id))]
         return [
             *_chunked("HDEL", "H", gone),
             *_chunked("HSET", "H", new, 2),
             *_chunked("ZREM", "X", dropped),
+            *_chunked("ZADD", "X", places, 2),
         ]
 
 
