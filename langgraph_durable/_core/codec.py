@@ -319,7 +319,7 @@ class Decoder:
         """What was unpacked so far."""
 
     def moving(self, classes: Mapping[str, str | type | None]) -> Decoder:
-        """The same for data whose classes are elsewhere now; None for one to be loaded as a dict."""
+        """The same for data whose classes are elsewhere now; None: read it as a dict."""
         if not classes:
             return self
         if not isinstance(self._serde, ExactSerializer):

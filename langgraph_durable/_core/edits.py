@@ -3,7 +3,7 @@
 `StateEdit` holds a checkpoint taken apart (values, versions, what nodes have seen, pending writes,
 the rest, metadata), applies each operation to all of it at once, and notes it, so that the same can
 be done to what is not here: the history of a DeltaChannel, a sub-graph's namespace. With `probing`
-there are no values: names are changed and operations are noted, and nothing of the user's is called.
+there are no values: names are changed, operations are noted, and no function is called.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ class Rewriter:
             self._encode(made, each, edited, decoder)
         edit = self._edit(listing, made, max(items, default=-1) + 1, {e.row for e in old}, names)
         self._verify(serde, edits, edit, items | edit.add_items)
-        before = frozenset((*listing.rows, *listing.writes))
+        before: frozenset[CheckpointRow | WriteRow] = frozenset((*listing.rows, *listing.writes))
         return Draft(before, edit, dict(stored), len(old))
 
     def _is_old(self, opened: Opened) -> bool:

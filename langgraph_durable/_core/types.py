@@ -296,8 +296,8 @@ def _refusal(module: str, qualname: str, imported: bool) -> str:
         last = qualname.rpartition(".")[2]
         why = "it is defined inside a function" if "<locals>" in qualname else "no such class there"
         return (
-            f"stored data names {name}, but {why}: pass the class, types=[{last}], say where it is "
-            'now with a schema\'s move_class, or read it as a dict with load_as_dict or types="plain"'
+            f"stored data names {name}, but {why}: pass the class, types=[{last}], or say with a "
+            'schema where it is now (move_class), or read it as a dict (load_as_dict, types="plain")'
         )
     return (
         f"stored data names {name}, whose module is not imported: import it before loading, "
@@ -315,8 +315,8 @@ def gate_for(allowed: object) -> Gate:
         return Gate(plain=True)
     if isinstance(allowed, (str, bytes)) or not isinstance(allowed, Iterable):
         raise ConfigurationError(
-            f'types must be "safe", "any", "plain" or a list of module names, class names and classes, '
-            f"not {allowed!r}"
+            'types must be "safe", "any", "plain" or a list of module names, class names and '
+            f"classes, not {allowed!r}"
         )
     names: set[str] = set()
     classes: dict[str, type] = {}

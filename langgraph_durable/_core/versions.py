@@ -4,16 +4,16 @@ The engine comes here when it has a schema. A checkpoint of the program's own ve
 one comparison; any other is brought to this version by `evolution`. Three things need more than
 one record:
 
-*A sub-graph of a renamed node* lives in a namespace that carries the old name and the old id of its
-task. It is looked for by working out, level by level, what today's namespace was called. Writes that
-the program adds to such a checkpoint go where it is stored.
+*A sub-graph of a renamed node* lives in a namespace that carries the old name and the old id of
+its task. It is looked for by working out, level by level, what today's namespace was called. Writes
+that the program adds to such a checkpoint go where it is stored.
 
 *A put that goes on from another version* takes nothing over from its parent's record. What its
 DeltaChannels need of older ancestors is stored with it, upgraded, as a capsule (see `lineage`), so
 that no chain ever crosses from one version to another.
 
-*A question asked by a sub-graph* is noted on the levels above by an id that only the sub-graph's own
-checkpoint can explain.
+*A question asked by a sub-graph* is noted on the levels above by an id that only the sub-graph's
+own checkpoint can explain.
 """
 
 from __future__ import annotations
