@@ -201,12 +201,16 @@ class Tasks:
         caller, _, number = above.rpartition(", ")
         if not caller.startswith("~") or not number.isdigit() or not rest.isdigit():
             return None
-        for name in self.names:
-            old = (PUSH, caller, str(int(number)))
-            new = (PUSH, self.path(caller), str(int(number)))
-            pair = self._pair(name, old, new)
-            if pair[0].endswith(":" + task_id):
-                return Moved(*pair)
+        assert self._found is not None
+        old = PUSH, caller, str(int(number))
+        new = PUSH, self.path(caller), str(int(number))
+        for above_it in list(self._found.values()):
+            for name in self.names:
+                was = self._task_ns(above_it.old_ns, name, old)
+                if was.endswith(":" + task_id):
+                    now = self._task_ns(above_it.new_ns, self.node(name), new)
+                    found = self._found[task_id] = Moved(was, now)  # it may call others
+                    return found
         return None
 
     def _handler(self, task_id: str) -> Moved | None:
