@@ -352,7 +352,7 @@ def storing(saver: Any, values: dict[str, Any], *writes: tuple[str, Any]) -> Non
         "ts": "2026-01-01T00:00:00+00:00",
         "channel_values": values,
         "channel_versions": dict.fromkeys(values, version),
-        "versions_seen": {"node": {name: version for name in values}},
+        "versions_seen": {"node": dict.fromkeys(values, version)},
         "updated_channels": sorted(values),
     }
     at: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}

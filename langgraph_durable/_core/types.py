@@ -297,7 +297,7 @@ def _refusal(module: str, qualname: str, imported: bool) -> str:
         why = "it is defined inside a function" if "<locals>" in qualname else "no such class there"
         return (
             f"stored data names {name}, but {why}: pass the class, types=[{last}], or say with a "
-            'schema where it is now (move_class), or read it as a dict (load_as_dict, types="plain")'
+            'schema where it is now (move_class), or read it as a dict (load_as_dict, "plain")'
         )
     return (
         f"stored data names {name}, whose module is not imported: import it before loading, "

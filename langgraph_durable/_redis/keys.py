@@ -100,6 +100,8 @@ class Keys:
         self._root = prefix.encode() + b":"
         self.threads = self._root + b"threads"
         """The index of threads: a sorted set of names, by when each was first used here."""
+        self.format = self._root + b"format"
+        """The number of the storage format of all that is under this prefix."""
 
     def thread(self, thread_id: str) -> ThreadKeys:
         tagged = self._root + b"{%b}:" % _tag(thread_id)

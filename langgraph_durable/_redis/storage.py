@@ -20,6 +20,7 @@ from langgraph_durable._core.records import (
     WritesDraft,
 )
 from langgraph_durable._redis import reading, removing, writing
+from langgraph_durable._redis.formats import Format
 from langgraph_durable._redis.rows import Accept
 from langgraph_durable._redis.writing import Context
 
@@ -29,8 +30,10 @@ class RedisStorage:
 
     def __init__(self, context: Context) -> None:
         self.context = context
+        self._format = Format(context)
 
     async def load(self, thread_id: str, ns: str, id: str | None, held: Held) -> Loaded | None:
+        await self._format.check()
         return await reading.load(self.context, thread_id, ns, id, held)
 
     async def page(
@@ -42,35 +45,44 @@ class RedisStorage:
         *,
         items: bool = True,
     ) -> Page:
+        await self._format.check()
         wish = reading.Wish(selection, after, size, accept, items)
         return await reading.page(self.context, wish)
 
     async def chain(
         self, thread_id: str, ns: str, id: str | None, channels: Sequence[str]
     ) -> Chain | None:
+        await self._format.check()
         return await reading.chain(self.context, thread_id, ns, id, channels)
 
     async def put(self, draft: CheckpointDraft) -> Stored:
+        await self._format.check(writes=True)
         return await writing.put(self.context, draft)
 
     async def put_writes(self, draft: WritesDraft) -> Stored:
+        await self._format.check(writes=True)
         return await writing.put_writes(self.context, draft)
 
     async def edit(
         self, thread_id: str, decide: Callable[[Listing], Edit | None], *, weigh: bool = False
     ) -> Removed | None:
+        await self._format.check(writes=True)
         return await removing.edit(self.context, thread_id, decide, weigh)
 
     async def drop(self, thread_id: str) -> Removed | None:
+        await self._format.check(writes=True)
         return await removing.drop(self.context, thread_id)
 
     async def survey(self, thread_id: str, *, weigh: bool = False) -> Listing | None:
+        await self._format.check()
         return await removing.survey(self.context, thread_id, weigh)
 
     async def threads(self, after: str | None, size: int) -> list[str]:
+        await self._format.check()
         return await removing.threads_after(self.context, after, size)
 
     async def measure(self, thread_id: str) -> Measured | None:
+        await self._format.check()
         return await removing.measure(self.context, thread_id)
 
     async def reclaim(self) -> int:
@@ -78,18 +90,23 @@ class RedisStorage:
         return 0
 
     async def copy(self, source: str, target: str) -> bool:
+        await self._format.check(writes=True)
         return await removing.copy(self.context, source, target)
 
     async def threads_of(self, runs: Sequence[str]) -> list[str]:
+        await self._format.check()
         return await reading.threads_of(self.context, runs)
 
     async def forget_runs(self, runs: Sequence[str]) -> None:
+        await self._format.check(writes=True)
         await removing.forget_runs(self.context, runs)
 
     # ---- what only Redis has -----------------------------------------------------------------
 
     async def expire(self, thread_id: str, milliseconds: int) -> bool:
+        await self._format.check(writes=True)
         return await removing.expire(self.context, thread_id, milliseconds)
 
     async def reindex(self) -> int:
+        await self._format.check(writes=True)
         return await removing.reindex(self.context)
