@@ -31,11 +31,19 @@ MAY_USE: dict[str, set[str]] = {
     "timeline": {"errors"},
     "policies": {"errors", "_core"},
     "retention": {"errors", "_core", "addresses", "policies"},
-    "saver": {"errors", "_core", "addresses", "policies", "retention", "timeline"},
-    "sqlite": {"errors", "_sqlite", "policies", "saver"},
-    "redis": {"errors", "addresses", "_redis", "policies", "saver"},
+    "schema": {"errors", "_core"},
+    "upgrades": {"errors", "_core", "addresses", "retention", "schema"},
+    "saver": {
+        *("errors", "_core", "addresses", "policies", "retention", "schema", "timeline"),
+        "upgrades",
+    },
+    "sqlite": {"errors", "_sqlite", "policies", "saver", "schema"},
+    "redis": {"errors", "addresses", "_redis", "policies", "saver", "schema"},
     "urls": {"errors", "saver", "sqlite", "redis"},
-    FACE: {"errors", "policies", "retention", "sqlite", "redis", "urls", "timeline"},
+    FACE: {
+        *("errors", "policies", "retention", "schema", "sqlite", "redis", "urls", "timeline"),
+        "upgrades",
+    },
     "demo": {FACE},
     "testing": {"errors"},
 }
@@ -49,7 +57,7 @@ RUNTIME = {
 CODE_FROM_BYTES = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "copyreg"}
 TEST_TOOLS = {"pytest", "hypothesis", "_pytest"}
 
-KNOWS_CONFIGS = {"addresses", "retention", "saver", "testing"}
+KNOWS_CONFIGS = {"addresses", "retention", "saver", "testing", "upgrades"}
 RUNS_GRAPHS = {"demo", "testing", "timeline"}
 
 FOREIGN: list[tuple[set[str], set[str], str]] = [

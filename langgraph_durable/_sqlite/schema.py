@@ -153,6 +153,7 @@ def _make(conn: sqlite3.Connection) -> None:
 
 def _migrate(conn: sqlite3.Connection) -> None:
     """From whatever the format is by now; somebody else may have done it meanwhile."""
+    conn.execute("UPDATE lgd_format SET version = version")  # fails at once if it is read-only
     for number in range((_version(conn) or 0) + 1, FORMAT + 1):
         MIGRATIONS[number](conn)
         conn.execute("UPDATE lgd_format SET version = ?", (number,))
