@@ -33,7 +33,7 @@ from langgraph_durable.policies import (
     Policy,
     Thin,
 )
-from langgraph_durable.retention import Deleted, PrunePlan, PruneReport, Stats
+from langgraph_durable.reports import Deleted, PrunePlan, PruneReport, Stats
 from langgraph_durable.schema import StateEdit, StateSchema
 from langgraph_durable.sqlite import SqliteSaver
 from langgraph_durable.upgrades import UpgradePlan, UpgradeReport

@@ -10,21 +10,21 @@ from __future__ import annotations
 import builtins
 import logging
 import random
-import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from langchain_core.runnables import RunnableConfig
 
 from langgraph_durable import addresses
-from langgraph_durable._core.pruning import Pruner, ThreadPlan, added
+from langgraph_durable._core.pruning import Pruner, added
 from langgraph_durable._core.records import Removed
 from langgraph_durable._core.retention import id_time
 from langgraph_durable._core.units import in_bytes, in_seconds, shown_bytes
+from langgraph_durable.background import Queue, Rounds
 from langgraph_durable.errors import ConfigurationError, DurableError
 from langgraph_durable.policies import Duration, Policy, Size
+from langgraph_durable.reports import Deleted, PrunePlan, PruneReport, Stats, ThreadStats
 
 if TYPE_CHECKING:
     from langgraph_durable._core.engine import Engine
@@ -37,127 +37,10 @@ Progress = Callable[[int, int], None]
 logger = logging.getLogger("langgraph_durable")
 
 STEP = 32
-"""Puts to a thread between two automatic steps."""
-MOST = 256
-"""Checkpoints that an automatic step removes at most."""
+"""Puts to a thread between two automatic steps, at least."""
+SHORT = 256
+"""Checkpoints up to which a thread is pruned inside the put; longer ones in the background."""
 MOST_COUNTED = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class Deleted:
-    """What a delete has removed."""
-
-    checkpoints: int = 0
-    writes: int = 0
-    items: int = 0
-    artifacts: int = 0
-    bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class PruneReport:
-    """What a prune has removed."""
-
-    threads: int = 0
-    checkpoints: int = 0
-    writes: int = 0
-    items: int = 0
-    artifacts: int = 0
-    bytes: int = 0
-    """Of records and items."""
-    reclaimed: int = 0
-    """Bytes given back to the file system (SQLite)."""
-
-
-@dataclass(frozen=True, slots=True)
-class PrunePlan:
-    """What a prune would remove; nothing was touched. Prints as a table."""
-
-    strategy: Policy | str
-    threads: tuple[ThreadPlan, ...]
-
-    @property
-    def kept(self) -> int:
-        return sum(sum(each.kept.values()) for each in self.threads)
-
-    @property
-    def removed(self) -> int:
-        return sum(len(ids) for each in self.threads for ids in each.removed.values())
-
-    @property
-    def bytes(self) -> int:
-        """Of the records; items that nothing points at afterwards come on top."""
-        return sum(sum(each.bytes.values()) for each in self.threads)
-
-    def __str__(self) -> str:
-        rows = [
-            (each.thread_id, ns, each.kept[ns], len(each.removed[ns]), shown_bytes(each.bytes[ns]))
-            for each in self.threads
-            for ns in sorted(each.kept)
-        ]
-        total = ("total", "", self.kept, self.removed, shown_bytes(self.bytes))
-        return table([("thread", "namespace", "kept", "removed", "bytes"), *rows, total])
-
-
-def table(rows: Sequence[Sequence[object]]) -> str:
-    texts = [[str(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if k < 2 else cell.rjust(width)
-            for k, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in texts
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class ThreadStats:
-    """How much there is of one thread; `channels` says items and bytes by channel, if asked for."""
-
-    checkpoints: int
-    writes: int
-    items: int
-    bytes: int
-    oldest: float | None
-    newest: float | None
-    """Seconds since 1970, where ids tell the time (LangGraph's do)."""
-    channels: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Stats:
-    """How much there is in the store."""
-
-    threads: Mapping[str, ThreadStats]
-
-    def _sum(self, what: str) -> int:
-        return sum(getattr(each, what) for each in self.threads.values())
-
-    @property
-    def checkpoints(self) -> int:
-        return self._sum("checkpoints")
-
-    @property
-    def writes(self) -> int:
-        return self._sum("writes")
-
-    @property
-    def items(self) -> int:
-        return self._sum("items")
-
-    @property
-    def bytes(self) -> int:
-        return self._sum("bytes")
-
-    def __str__(self) -> str:
-        head = ("thread", "", "checkpoints", "writes", "items", "bytes")
-        rows = [
-            (name, "", t.checkpoints, t.writes, t.items, shown_bytes(t.bytes))
-            for name, t in self.threads.items()
-        ]
-        total = ("total", "", self.checkpoints, self.writes, self.items, shown_bytes(self.bytes))
-        return table([head, *rows, total])
 
 
 class _Latest(Policy):
@@ -225,8 +108,11 @@ class Retention:
         self._retention = retention
         self._warn_bytes = None if warn_bytes is None else in_bytes("warn_bytes", warn_bytes)
         self._pruner = Pruner(self._engine)
+        self._watches = self._retention is not None or self._warn_bytes is not None
         self._puts: dict[str, int] = {}
-        self._pruning: _Background | None = None
+        """How many puts are left until the next step, by thread."""
+        self._queue = Queue(lambda thread_id: self._backend.finish(self._step(thread_id)))
+        self._rounds: Rounds | None = None
 
     # ---- flows -------------------------------------------------------------------------------
 
@@ -297,7 +183,7 @@ class Retention:
             if isinstance(policy, _Nothing):
                 removed = await do(self._engine.delete_thread(thread_id))
             else:
-                removed = await do(self._pruner.prune(thread_id, policy, now))
+                removed = (await do(self._pruner.prune(thread_id, policy, now))).removed
             total, done = added([total, removed]), done + 1
             if progress is not None:
                 progress(done, total.checkpoints)
@@ -369,28 +255,40 @@ class Retention:
     # ---- as threads are written --------------------------------------------------------------
 
     async def _after_put(self, thread_id: str) -> None:
-        """A small step of the retention policy, now and then."""
-        policy = self._retention
-        if policy is None:
-            return
-        # Processes that write little begin anywhere in the count, so that steps come all the same.
-        count = self._puts.get(thread_id)
-        count = random.Random().randrange(STEP) if count is None else count + 1
-        if count >= STEP:
-            count = 0
-            try:
-                await self._pruner.prune(thread_id, cast("Policed", policy), time.time(), MOST)
-            except DurableError as error:  # the put is stored; the next step tries again
-                logger.warning("retention of thread %r: %s", thread_id, error)
-            if self._warn_bytes is not None:
-                await self._warn(thread_id)
-        if len(self._puts) >= MOST_COUNTED:
-            self._puts.clear()
-        self._puts[thread_id] = count
+        """Now and then, a step of the retention policy.
 
-    async def _warn(self, thread_id: str) -> None:
+        A step looks at the whole thread, so the next one comes after as many puts as checkpoints
+        were left: each put pays for about one. A long thread is left to a thread of ours.
+        """
+        left = self._puts.get(thread_id)
+        if left is None:
+            # Processes that write little begin anywhere, so that steps come all the same.
+            left = random.Random().randrange(STEP)
+            if len(self._puts) >= MOST_COUNTED:
+                self._puts.clear()
+        if left > 0:
+            self._puts[thread_id] = left - 1
+            return
+        self._puts[thread_id] = STEP
+        if await self._pruner.is_longer(thread_id, SHORT):
+            self._queue.add(thread_id)
+            return
+        try:
+            await self._step(thread_id)
+        except DurableError as error:  # the put is stored; the next step tries again
+            logger.warning("retention of thread %r: %s", thread_id, error)
+
+    async def _step(self, thread_id: str) -> None:
+        if self._retention is not None:
+            done = await self._pruner.prune(thread_id, self._retention, time.time())
+            self._puts[thread_id] = max(STEP, done.left)
+        if self._warn_bytes is None:
+            return
         found = await self._pruner.measure(thread_id)
-        if found is not None and self._warn_bytes is not None and found.bytes > self._warn_bytes:
+        if found is None:
+            return
+        self._puts[thread_id] = max(STEP, found.checkpoints)
+        if found.bytes > self._warn_bytes:
             logger.warning(
                 "thread %r holds %s in %d checkpoints, above warn_bytes=%s",
                 thread_id,
@@ -409,16 +307,24 @@ class Retention:
         policy = strategy if strategy is not None else self._retention
         if policy is None:
             raise ConfigurationError("start_pruning needs strategy=, or a saver with retention=")
-        seconds = in_seconds("interval", interval)
-        if self._pruning is not None:
+        seconds, checked = in_seconds("interval", interval), checked_policy(policy)
+        if self._rounds is not None:
             raise ConfigurationError("pruning is under way already: stop_pruning() first")
-        self._pruning = _Background(self, checked_policy(policy), seconds)
+
+        def work(check: Callable[[], None]) -> None:
+            self.prune(strategy=checked, progress=lambda *_: check())
+
+        self._rounds = Rounds(work, seconds)
 
     def stop_pruning(self) -> None:
         """End what `start_pruning` began, after the thread it is at."""
-        pruning, self._pruning = self._pruning, None
-        if pruning is not None:
-            pruning.stop()
+        rounds, self._rounds = self._rounds, None
+        if rounds is not None:
+            rounds.stop()
+
+    def _end_retention(self) -> None:
+        self.stop_pruning()
+        self._queue.stop()
 
     # ---- tags --------------------------------------------------------------------------------
 
@@ -567,40 +473,3 @@ def _checked_tags(tags: Sequence[str]) -> Sequence[str]:
     if not tags:
         raise ConfigurationError("tag takes the names of the tags")
     return [str(addresses.check_text("a tag", tag)) for tag in tags]
-
-
-class _Background:
-    """A daemon thread that prunes now and then."""
-
-    def __init__(self, saver: Retention, policy: Policy, interval: float) -> None:
-        self._ended = threading.Event()
-        self._thread = threading.Thread(
-            target=self._work,
-            args=(saver, policy, interval),
-            name="langgraph_durable pruning",
-            daemon=True,
-        )
-        self._thread.start()
-
-    def _work(self, saver: Retention, policy: Policy, interval: float) -> None:
-        def pause(threads: int, checkpoints: int) -> None:
-            if self._ended.is_set():
-                raise _Stopped
-
-        while not self._ended.is_set():
-            try:
-                saver.prune(strategy=policy, progress=pause)
-            except _Stopped:
-                return
-            except DurableError as error:
-                logger.warning("background pruning: %s", error)
-            self._ended.wait(interval)
-
-    def stop(self) -> None:
-        self._ended.set()
-        if self._thread is not threading.current_thread():
-            self._thread.join()
-
-
-class _Stopped(Exception):
-    """The background thread was told to end."""

@@ -111,12 +111,12 @@ class DurableSaver(Upgrades, BaseCheckpointSaver[str]):  # type: ignore[misc]
 
     def close(self) -> None:
         """Let go of the store. Using the saver afterwards raises `StorageError`."""
-        self.stop_pruning()
+        self._end_retention()
         self._backend.close()
 
     async def aclose(self) -> None:
         """`close`, off the event loop."""
-        await asyncio.to_thread(self.stop_pruning)
+        await asyncio.to_thread(self._end_retention)
         await self._backend.aclose()
 
     def __enter__(self) -> Self:
@@ -296,7 +296,7 @@ class DurableSaver(Upgrades, BaseCheckpointSaver[str]):  # type: ignore[misc]
         await self._engine.put(self.serde, place, checkpoint, merged, new_versions, guard)
         if not place.ns:
             self._remember_put(place.thread_id, id)
-        if self._retention is not None:
+        if self._watches:
             await self._after_put(place.thread_id)
         return addresses.config_for(place.thread_id, place.ns, id)
 

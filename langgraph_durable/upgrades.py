@@ -26,7 +26,8 @@ from langgraph_durable.errors import (
     EnvironmentChanged,
     SchemaVersionError,
 )
-from langgraph_durable.retention import Do, Retention, named_threads, table
+from langgraph_durable.reports import table
+from langgraph_durable.retention import Do, Retention, named_threads
 from langgraph_durable.schema import StateSchema
 
 if TYPE_CHECKING:

@@ -30,9 +30,11 @@ MAY_USE: dict[str, set[str]] = {
     "addresses": {"errors", "_core"},
     "timeline": {"errors"},
     "policies": {"errors", "_core"},
-    "retention": {"errors", "_core", "addresses", "policies"},
+    "reports": {"_core", "policies"},
+    "background": {"errors"},
+    "retention": {"errors", "_core", "addresses", "background", "policies", "reports"},
     "schema": {"errors", "_core"},
-    "upgrades": {"errors", "_core", "addresses", "retention", "schema"},
+    "upgrades": {"errors", "_core", "addresses", "reports", "retention", "schema"},
     "saver": {
         *("errors", "_core", "addresses", "policies", "retention", "schema", "timeline"),
         "upgrades",
@@ -41,7 +43,7 @@ MAY_USE: dict[str, set[str]] = {
     "redis": {"errors", "addresses", "_redis", "policies", "saver", "schema"},
     "urls": {"errors", "saver", "sqlite", "redis"},
     FACE: {
-        *("errors", "policies", "retention", "schema", "sqlite", "redis", "urls", "timeline"),
+        *("errors", "policies", "reports", "schema", "sqlite", "redis", "urls", "timeline"),
         "upgrades",
     },
     "demo": {FACE},

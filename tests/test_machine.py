@@ -9,13 +9,37 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from langgraph_durable import (
+    DropIdle,
+    Finished,
+    KeepInterrupted,
+    KeepLast,
+    KeepTagged,
+    MaxAge,
+    MaxBytes,
+    Milestones,
+    Thin,
+)
 from langgraph_durable.testing import saver_machine
+
+POLICIES = (
+    KeepLast(1),
+    KeepLast(3) | KeepTagged("a"),
+    MaxAge("0s"),
+    Thin(every="1m"),
+    MaxBytes("1 KB"),
+    Milestones("b"),
+    KeepInterrupted() | KeepLast(2),
+    ~KeepLast(2),
+    Finished(keep="nothing"),
+    DropIdle("0s"),
+)
 
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("backend", backends.ALL)
 def test_every_read_equals_the_model(backend: str, tmp_path: Path, long: bool) -> None:
-    machine = saver_machine(lambda: backends.ALL[backend](tmp_path))
+    machine = saver_machine(lambda: backends.ALL[backend](tmp_path), POLICIES)
     run_state_machine_as_test(
         machine,
         settings=settings(

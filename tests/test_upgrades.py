@@ -369,9 +369,11 @@ def test_a_forgotten_version_is_noticed(open_saver: Any, caplog: pytest.LogCaptu
         assert len(caplog.records) == 1
         for told in ("added channel 'new'", "removed channel 'old'", "retyped channel 'kind'"):
             assert told in caplog.text
-    with open_saver(schema=schema(strict=True)) as saver:
-        with pytest.raises(SchemaVersionError, match="the version has not"):
-            counting(saver).invoke({"n": 0}, CONFIG)
+    with (
+        open_saver(schema=schema(strict=True)) as saver,
+        pytest.raises(SchemaVersionError, match="the version has not"),
+    ):
+        counting(saver).invoke({"n": 0}, CONFIG)
 
 
 def test_a_fingerprint_names_channels_types_and_nodes() -> None:

@@ -26,9 +26,11 @@ from langgraph_durable._core.records import (
     Refs,
     WriteRow,
     joined,
+    merged,
     numbers,
     order_of,
     pack_refs,
+    stretches,
     unpack_forms,
     unpack_refs,
 )
@@ -208,8 +210,8 @@ def remove(
     for write in listing.writes:
         if (write.ns, write.id) not in drop and write not in gone:
             kept_refs += unpack_refs(write.refs)
-    for ref in kept_refs:
-        edit.keep.update(numbers(ref.spine), order_of(ref, listing.spines))
+    for first, last in merged(stretches(kept_refs, listing.spines)):
+        edit.keep.update(range(first, last + 1))
     edit.heads = {
         ns: thread.next_head(ns, drop) for ns, head in listing.heads.items() if (ns, head) in drop
     }

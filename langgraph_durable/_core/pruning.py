@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from langgraph_durable._core import lineage, retention
 from langgraph_durable._core.engine import Engine, Place
@@ -59,6 +59,13 @@ class ThreadPlan:
         return {(ns, id) for ns, ids in self.removed.items() for id in ids}
 
 
+class Pruned(NamedTuple):
+    """What was removed of a thread, and how many checkpoints are left."""
+
+    removed: Removed
+    left: int
+
+
 class Pruner:
     """The operations; see the top of the file."""
 
@@ -103,19 +110,22 @@ class Pruner:
 
         return await self._edit(plan.thread_id, drop, time.time(), weigh=False)
 
-    async def prune(
-        self, thread_id: str, policy: Policed, now: float, most: int | None = None
-    ) -> Removed:
-        """Remove what `policy` lets go, at most so many of the oldest."""
+    async def prune(self, thread_id: str, policy: Policed, now: float) -> Pruned:
+        """Remove what `policy` lets go."""
+        left = 0
 
         def drop(view: View) -> set[retention.Place]:
+            nonlocal left
             found = retention.to_drop(view, policy)
-            if most is not None and len(found) > most:
-                oldest = sorted(found, key=lambda place: place[1])[:most]
-                found = retention.must_stay(view, set(oldest))
+            left = len(view.places) - len(found)
             return found
 
-        return await self._edit(thread_id, drop, now, weigh=policy.needs_sizes)
+        removed = await self._edit(thread_id, drop, now, weigh=policy.needs_sizes)
+        return Pruned(removed, left)
+
+    async def is_longer(self, thread_id: str, count: int) -> bool:
+        """Whether a thread has more checkpoints than so many."""
+        return await self._storage.count(thread_id, count + 1) > count
 
     async def _edit(
         self,

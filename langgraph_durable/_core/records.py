@@ -151,6 +151,32 @@ def order_of(ref: Ref, spines: Spines) -> list[int]:
     return order
 
 
+def stretches(refs: Iterable[Ref], spines: Spines) -> set[tuple[int, int]]:
+    """`(first, last)` of all runs that the refs and their spines hold."""
+    found: set[tuple[int, int]] = set()
+    for ref in refs:
+        found.update(spans(ref.runs))
+        if ref.spine:
+            found.update(spans(ref.spine))
+            for n in numbers(ref.spine):
+                found.update(spans(spines(n)))
+    return found
+
+
+def merged(stretches: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """The same numbers in as few stretches as possible."""
+    first, last = -1, -2
+    for low, high in sorted(stretches):
+        if low > last + 1:
+            if last >= 0:
+                yield first, last
+            first, last = low, high
+        else:
+            last = max(last, high)
+    if last >= 0:
+        yield first, last
+
+
 @dataclass(frozen=True, slots=True)
 class CheckpointRow:
     """A stored checkpoint: its place, what it needs of the logs, and its sealed body."""

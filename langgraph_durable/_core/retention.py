@@ -160,10 +160,11 @@ class View:
 
     def continued(self, drop: Set[Place]) -> Set[Place]:
         """Survivors that a run went on from, to nothing but checkpoints that go."""
+        left = self.places - drop - self.unfinished
         return {
             place
             for place, children in self.children.items()
-            if place in self.places - drop - self.unfinished and drop >= set(children)
+            if place in left and all(child in drop for child in children)
         }
 
     def _answered(self, place: Place) -> bool:

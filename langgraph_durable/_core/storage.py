@@ -88,6 +88,9 @@ class Storage(Protocol):
     async def threads(self, after: str | None, size: int) -> list[str]:
         """The next `size` threads after one, in the order of the store; [] at the end."""
 
+    async def count(self, thread_id: str, most: int) -> int:
+        """How many checkpoints a thread has; `most` if there are more."""
+
     async def measure(self, thread_id: str) -> Measured | None:
         """How much there is of a thread."""
 

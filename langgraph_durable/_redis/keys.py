@@ -1,9 +1,8 @@
 """Every name in Redis is built here: keys, fields of a thread's hash, members of its index.
 
-A thread is two keys (and a tombstone after it was deleted) with one hash tag, so that they share a
-slot of a cluster. Whatever a thread is called, its name lies between the only braces of the key,
-so no two threads, and no two prefixes, ever meet. A *place* is `id NUL ns` with the id escaped,
-so that places sort by id.
+A thread is two keys with one hash tag, so that they share a slot of a cluster. Whatever a thread
+is called, its name lies between the only braces of the key, so no two threads, and no two
+prefixes, ever meet. A *place* is `id NUL ns` with the id escaped, so that places sort by id.
 """
 
 from __future__ import annotations
@@ -84,8 +83,6 @@ def run_field(run: str) -> bytes:
 class ThreadKeys(NamedTuple):
     hash: bytes
     places: bytes
-    tomb: bytes
-    """The greatest id of the thread that was deleted last under this name; expires."""
 
 
 class Keys:
@@ -105,7 +102,7 @@ class Keys:
 
     def thread(self, thread_id: str) -> ThreadKeys:
         tagged = self._root + b"{%b}:" % _tag(thread_id)
-        return ThreadKeys(tagged + b"h", tagged + b"x", tagged + b"d")
+        return ThreadKeys(tagged + b"h", tagged + b"x")
 
     def run(self, run: str) -> bytes:
         """A set of the threads that a run wrote to."""

@@ -61,12 +61,14 @@ class _Thread:
         self.keys = keys
         self.epoch: bytes | None = None
         self.version, self.tokens, self.life = 0, b"", b""
+        self.tomb: bytes | None = None
+        self.is_new = False
         self.writes: list[Command] = []
 
     def look(self) -> Reading:
-        found = yield "HMGET", self.keys.hash, "e", "v", "k", "l"
+        found = yield "HMGET", self.keys.hash, "e", "v", "k", "l", "d"
         self.epoch, self.version, self.tokens = found[0], int(found[1] or 0), found[2] or b""
-        self.life = found[3] or b""
+        self.life, self.tomb, self.is_new = found[3] or b"", found[4], found[0] is None
 
     def get(self, field: bytes) -> Reading:
         return (yield "HGET", self.keys.hash, field)
@@ -111,8 +113,7 @@ class _Thread:
     def is_deleted(self, root: bytes) -> Reading:
         if not root or (self.epoch is not None and (yield from self.has(b"c" + root + b"\0"))):
             return False
-        last = yield "GET", self.keys.tomb
-        return last is not None and last >= root
+        return self.tomb is not None and self.tomb >= root
 
     def taken(self, args: Sequence[bytes]) -> Reading:
         base, count = int(args[0]), int(args[1])
@@ -127,7 +128,7 @@ class _Thread:
     def renew(self, ttl: bytes) -> None:
         ttl = self.life or ttl
         if ttl not in (b"", b"0"):
-            self.writes += [("PEXPIRE", key, ttl) for key in self.keys[:2]]
+            self.writes += [("PEXPIRE", key, ttl) for key in self.keys]
 
     def signed(self, args: Sequence[bytes]) -> tuple[Answer, list[Command]]:
         self.version += 1
@@ -135,6 +136,8 @@ class _Thread:
         self.set("e", self.epoch or b"", "v", self.version, "k", self.tokens)
         if args[6]:
             self.set(b"r" + args[6], b"")
+        if self.is_new and self.tomb is not None:
+            self.writes.append(("PERSIST", self.keys.hash))
         self.renew(args[5])
         return [b"OK", self.epoch, self.version, self.tokens], self.writes
 
@@ -284,7 +287,8 @@ def _drop(keys: ThreadKeys, args: list[bytes]) -> Twin:
     if args[0] and thread.tokens[:TOKEN] != args[0]:
         return [b"STALE"], []
     names = yield "HKEYS", keys.hash
-    if not (yield "EXISTS", *keys[:2]):
+    last = yield "ZREVRANGE", keys.places, 0, 0
+    if thread.epoch is None and not last:
         return [b"NONE"], []
     runs = [name[1:] for name in names if name[:1] == b"r"]
     counts = dict.fromkeys((b"c", b"t", b"i"), 0)
@@ -293,11 +297,10 @@ def _drop(keys: ThreadKeys, args: list[bytes]) -> Twin:
         if name[:1] in counts:
             counts[name[:1]] += 1
             size += yield "HSTRLEN", keys.hash, name
-    writes: list[Command] = [("UNLINK", *keys[:2])]
-    last = yield "ZREVRANGE", keys.places, 0, 0
-    if last:
+    writes: list[Command] = [("UNLINK", *keys)]
+    if last and args[1] != b"0":
         greatest = max(last[0].partition(b"\0")[0], args[2])
-        writes.append(("SET", keys.tomb, greatest, "PX", args[1]))
+        writes += [("HSET", keys.hash, "d", greatest), ("PEXPIRE", keys.hash, args[1])]
     return [b"OK", runs, *counts.values(), size], writes
 
 
@@ -309,7 +312,7 @@ def _expire(keys: ThreadKeys, args: list[bytes]) -> Twin:
     thread.life = args[0]
     thread.set("l", args[0])
     if args[0] == b"0":
-        thread.writes += [("PERSIST", key) for key in keys[:2]]
+        thread.writes += [("PERSIST", key) for key in keys]
     thread.renew(b"")
     return [b"OK"], thread.writes
 

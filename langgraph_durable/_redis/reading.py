@@ -429,7 +429,7 @@ async def _tidy(context: Context, named: Sequence[str], after: Cursor | None) ->
     if after is not None or not named:
         return
     some = named[:MANY]
-    there = await ask(None, [("EXISTS", context.keys.thread(name).hash) for name in some])
+    there = await ask(None, [("HEXISTS", context.keys.thread(name).hash, "e") for name in some])
     gone = [keys.encoded(name) for name, is_there in zip(some, there, strict=True) if not is_there]
     if gone:
         scores = await ask(None, [("ZSCORE", context.keys.threads, name) for name in gone])

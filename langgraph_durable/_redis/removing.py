@@ -7,9 +7,11 @@ nothing if the thread has changed since; then they look again.
 from __future__ import annotations
 
 import functools
+import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from langgraph_durable._core import seal
 from langgraph_durable._core.records import (
@@ -28,9 +30,10 @@ from langgraph_durable._redis.marks import Seen, new_epoch, new_token
 from langgraph_durable._redis.reading import MANY, about, ask, fetch, fields, steadily, threads
 from langgraph_durable._redis.requests import Call, Command, Request, Word
 from langgraph_durable._redis.writing import Context, announcements, refuse
-from langgraph_durable.errors import ConfigurationError, StorageBusy
+from langgraph_durable.errors import ConfigurationError, StorageBusy, StorageFull
 
-TRIES = 20
+TRIES, PATIENCE = 20, 20.0
+"""How often, and for how many seconds, something is tried that others' writes make void."""
 TOMB = 7 * 86_400_000
 """Milliseconds for which late writes of a deleted thread are told apart."""
 
@@ -46,6 +49,15 @@ class Whole:
 
 
 async def _look(context: Context, thread_id: str, *, weigh: bool = False) -> Whole | None:
+    """All of a thread but its items; again, if a removal came in between."""
+
+    async def read(mark: object) -> Whole | None:
+        return await _look_once(context, thread_id, weigh)
+
+    return await steadily(context, thread_id, read)
+
+
+async def _look_once(context: Context, thread_id: str, weigh: bool) -> Whole | None:
     at = context.keys.thread(thread_id)
     state, names = await ask(thread_id, [("HMGET", at.hash, "e", "v", "k"), ("HKEYS", at.hash)])
     if state[0] is None:
@@ -66,10 +78,17 @@ async def _look(context: Context, thread_id: str, *, weigh: bool = False) -> Who
     checkpoints, heads = await read(b"c"), await read(b"h")
     pages, tasks = await read(b"w"), await read(b"t")
     made = [rows.unpack_checkpoint(thread_id, place, row) for place, row in checkpoints.items()]
-    writes: list[WriteRow] = []
+    named: dict[bytes, list[bytes]] = {}
     for page, listed in pages.items():
-        some = [tasks.get(digest) for digest in rows.digests(listed)]
-        writes += rows.unpack_tasks(thread_id, page.partition(b":")[2], some)
+        named.setdefault(page.partition(b":")[2], []).extend(rows.digests(listed))
+    if not tasks.keys() >= {digest for some in named.values() for digest in some}:
+        # What was not there at first is new, unless nobody has written since: then it is lost.
+        [version] = await ask(thread_id, [("HGET", at.hash, "v")])
+        if version != state[1]:
+            named = {place: [d for d in some if d in tasks] for place, some in named.items()}
+    writes: list[WriteRow] = []
+    for place, some in named.items():
+        writes += rows.unpack_tasks(thread_id, place, map(tasks.get, some))
     items = {int(name[1:]) for name in by_kind.get(b"i", ())}
     listing = Listing(
         thread_id,
@@ -102,6 +121,14 @@ async def _spines(
         return seal.peek_spine(blob)
 
     return look_up
+
+
+def _patiently() -> Iterator[None]:
+    end = time.monotonic() + PATIENCE
+    for tries in itertools.count(1):
+        yield
+        if tries >= TRIES and time.monotonic() > end:
+            return
 
 
 async def _apply(
@@ -138,7 +165,7 @@ def _chunked(command: str, key: Word, words: Sequence[Word], step: int = 1) -> I
 async def edit(
     context: Context, thread_id: str, decide: Callable[[Listing], Edit | None], weigh: bool
 ) -> Removed | None:
-    for _ in range(TRIES):
+    for _ in _patiently():
         whole = await _look(context, thread_id, weigh=weigh)
         if whole is None:
             return None
@@ -156,7 +183,7 @@ async def edit(
             await _unannounce(context, thread_id, left.gone_runs)
             return removed
     raise StorageBusy(
-        f"thread {thread_id!r}: others wrote to it {TRIES} times while parts of it were to be "
+        f"thread {thread_id!r}: others wrote to it all the time while parts of it were to be "
         "removed. Nothing was removed; try again."
     )
 
@@ -185,11 +212,13 @@ async def _sizes(context: Context, thread_id: str, items: Iterable[int]) -> dict
 
 
 async def survey(context: Context, thread_id: str, weigh: bool) -> Listing | None:
-    async def read(mark: object) -> Listing | None:
-        whole = await _look(context, thread_id, weigh=weigh)
-        return None if whole is None else whole.listing
+    whole = await _look(context, thread_id, weigh=weigh)
+    return None if whole is None else whole.listing
 
-    return await steadily(context, thread_id, read)
+
+async def count(context: Context, thread_id: str) -> int:
+    [found] = await ask(thread_id, [("ZCARD", context.keys.thread(thread_id).places)])
+    return int(found)
 
 
 async def measure(context: Context, thread_id: str) -> Measured | None:
@@ -300,8 +329,16 @@ async def drop(context: Context, thread_id: str) -> Removed | None:
 
 async def _drop(context: Context, thread_id: str, token: bytes | str) -> Removed | None:
     """Remove a thread (if its last write is still the one with this token)."""
-    call = Call("drop", context.keys.thread(thread_id), (token, TOMB, id_at(time.time())))
-    [answer] = await Request(about(thread_id), call=call, writes=True)
+
+    async def remove(tomb: int) -> list[Any]:
+        call = Call("drop", context.keys.thread(thread_id), (token, tomb, id_at(time.time())))
+        answers: list[list[Any]] = await Request(about(thread_id), call=call, writes=True)
+        return answers[0]
+
+    try:
+        answer = await remove(TOMB)
+    except StorageFull:  # without scripts: then making room is worth more than a tombstone
+        answer = await remove(0)
     context.marks.forget(thread_id)
     if answer[0] != b"OK":
         return None
@@ -318,7 +355,7 @@ async def _unannounce(
     commands: list[Command] = [("SREM", context.keys.run(run), name) for run in runs]
     if thread:
         commands.append(("ZREM", context.keys.threads, name))
-        commands.append(("EXISTS", context.keys.thread(thread_id).hash))
+        commands.append(("HEXISTS", context.keys.thread(thread_id).hash, "e"))
     if commands:
         *_, there = await Request(about(thread_id), commands, writes=True)
         if thread and there:
@@ -338,7 +375,7 @@ async def forget_runs(context: Context, runs: Sequence[str]) -> None:
 async def copy(context: Context, source: str, target: str) -> bool:
     """Copy a thread, sealing everything anew for its new place."""
     at = context.keys.thread(source)
-    for _ in range(TRIES):
+    for _ in _patiently():
         whole = await _look(context, source)
         if whole is None:
             return False
@@ -354,7 +391,7 @@ async def copy(context: Context, source: str, target: str) -> bool:
         raise ConfigurationError(
             f"thread {target!r} exists already: delete it first, or copy to another id"
         )
-    raise StorageBusy(f"thread {source!r}: others wrote to it {TRIES} times while it was copied")
+    raise StorageBusy(f"thread {source!r}: others wrote to it all the time while it was copied")
 
 
 def _as_new(whole: Whole, target: str, items: Items) -> list[Command]:
@@ -399,13 +436,12 @@ async def reindex(context: Context) -> int:
     """Find all threads, and enter them and their runs into the indexes."""
     found: set[str] = set()
     [stored] = await Request(about(None), scan=context.keys.pattern)
-    for key in stored:
-        thread_id = context.keys.thread_of(key)
-        if thread_id is not None:
-            found.add(thread_id)
-    for thread_id in found:
+    for thread_id in filter(None, {context.keys.thread_of(key) for key in stored}):
         at = context.keys.thread(thread_id)
         names = (await ask(thread_id, [("HKEYS", at.hash)]))[0]
+        if b"e" not in names:  # a tombstone
+            continue
+        found.add(thread_id)
         runs = [keys.decoded(name[1:]) for name in names if name[:1] == b"r"]
         await Request(
             about(thread_id), [], index=list(announcements(context, thread_id, runs)), writes=True

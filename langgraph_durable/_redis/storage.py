@@ -81,6 +81,9 @@ class RedisStorage:
         await self._format.check()
         return await removing.threads_after(self.context, after, size)
 
+    async def count(self, thread_id: str, most: int) -> int:
+        return min(most, await removing.count(self.context, thread_id))
+
     async def measure(self, thread_id: str) -> Measured | None:
         await self._format.check()
         return await removing.measure(self.context, thread_id)

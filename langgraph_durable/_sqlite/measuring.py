@@ -21,6 +21,12 @@ def threads(conn: Connection, after: str | None, size: int) -> list[str]:
     return [unname(key) for (key,) in conn.execute(sql, (rows.optional(after), size))]
 
 
+def count(conn: Connection, thread_id: str, most: int) -> int:
+    tid = rows.thread_number(conn, thread_id)
+    sql = "SELECT count(*) FROM (SELECT 1 FROM lgd_checkpoints WHERE tid = ? LIMIT ?)"
+    return int(conn.execute(sql, (tid, most)).fetchone()[0])
+
+
 def measure(conn: Connection, thread_id: str) -> Measured | None:
     """By aggregates; SQLite knows the length of a value without reading it."""
     tid = rows.thread_number(conn, thread_id)

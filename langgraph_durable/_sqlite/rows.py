@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import sqlite3
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
 from langgraph_durable._core import seal
@@ -20,6 +20,7 @@ from langgraph_durable._core.records import (
     Ref,
     Runs,
     WriteRow,
+    merged,
     spans,
     unpack_refs,
 )
@@ -102,7 +103,7 @@ def _fetch(
     found: Items = {}
     start = tid << BITS
     short: list[int] = []
-    for first, last in _merged(stretches):
+    for first, last in merged(stretches):
         if held:
             while first <= last and first in held:
                 first += 1
@@ -121,20 +122,6 @@ _BETWEEN = "SELECT key - ?, body FROM lgd_items WHERE key BETWEEN ? AND ?"
 _AMONG = "SELECT key - ?, body FROM lgd_items WHERE key IN (SELECT value FROM json_each(?))"
 _SIZES = "SELECT key - ?, length(body) FROM lgd_items WHERE key BETWEEN ? AND ?"
 SHORT = 8
-
-
-def _merged(stretches: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """The same numbers in as few stretches as possible."""
-    first, last = -1, -2
-    for low, high in sorted(stretches):
-        if low > last + 1:
-            if last >= 0:
-                yield first, last
-            first, last = low, high
-        else:
-            last = max(last, high)
-    if last >= 0:
-        yield first, last
 
 
 def listing(conn: Connection, thread_id: str, tid: int, *, weigh: bool = False) -> Listing:

@@ -144,6 +144,9 @@ class SqliteStorage:
     async def threads(self, after: str | None, size: int) -> list[str]:
         return await _read(measuring.threads, None, after, size)
 
+    async def count(self, thread_id: str, most: int) -> int:
+        return await _read(measuring.count, thread_id, thread_id, most)
+
     async def measure(self, thread_id: str) -> Measured | None:
         return await _read(measuring.measure, thread_id, thread_id)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import itertools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from operator import methodcaller
 from typing import Any
@@ -151,6 +151,7 @@ class SaverMachine(RuleBasedStateMachine):
 
     open_saver: Callable[[], BaseCheckpointSaver[Any]]
     examples: itertools.count[int]
+    policies: Sequence[Any]
 
     def __init__(self) -> None:
         super().__init__()
@@ -385,6 +386,47 @@ class SaverMachine(RuleBasedStateMachine):
         self._do(lambda s: s.prune([thread], strategy="keep_latest"))
         self.model.keep_latest(thread)
 
+    @precondition(lambda self: self.policies and self.model.lanes)
+    @rule(pick=picks, which=picks)
+    def prune(self, pick: int, which: int) -> None:
+        """What a policy lets go goes; a plan says what that will be."""
+        thread, policy = self._thread(pick), self.policies[which % len(self.policies)]
+        plan = self._do(lambda s: s.plan_prune([thread], strategy=policy))
+        report = self._do(lambda s: s.prune([thread], strategy=policy))
+        assert report.checkpoints == plan.removed
+        [each] = plan.threads
+        gone = {ns: set(ids) for ns, ids in each.removed.items()}
+        if not each.whole:
+            self._check_kept(thread, gone)
+        self.model.remove(thread, gone)
+        self._let_go()
+
+    def _check_kept(self, thread: str, gone: dict[str, set[str]]) -> None:
+        """Heads stay, and so does what waits for an answer."""
+        for ns, ids in gone.items():
+            lane = self.model.lanes[thread, ns]
+            assert lane.head not in ids
+            continued = {node.parent for node in lane.nodes.values()}
+            for checkpoint_id, node in lane.nodes.items():
+                asks = any(write.channel == INTERRUPT for write in node.writes.values())
+                assert checkpoint_id in continued or not asks or checkpoint_id not in ids
+
+    @precondition(lambda self: self.policies and self.model.lanes)
+    @rule(pick=picks, tag=st.sampled_from(["a", "b"]), away=st.booleans())
+    def tag(self, pick: int, tag: str, away: bool) -> None:
+        """A tag is given or taken; it shows in the metadata."""
+        thread, ns, checkpoint_id = self._node(pick)
+        config = at(thread, checkpoint_id, ns=ns)
+        self._do(lambda s: s.untag(config, tag) if away else s.tag(config, tag))
+        metadata = self.model.lanes[thread, ns].nodes[checkpoint_id].metadata
+        tags = metadata.pop("checkpoint_tags", [])
+        if away:
+            tags = [each for each in tags if each != tag]
+        elif tag not in tags:
+            tags = [*tags, tag]
+        if tags:
+            metadata["checkpoint_tags"] = tags
+
     @rule(runs=st.sets(st.sampled_from(RUNS), max_size=2), pick=picks)
     def delete_for_runs(self, runs: set[str], pick: int) -> None:
         self._do(lambda s: s.delete_for_runs([*sorted(runs), "unknown"]))
@@ -465,13 +507,17 @@ def _place(found: CheckpointTuple) -> tuple[str, str, str]:
     return named["thread_id"], named["checkpoint_ns"], named["checkpoint_id"]
 
 
-def saver_machine(open_saver: Callable[[], BaseCheckpointSaver[Any]]) -> type[SaverMachine]:
+def saver_machine(
+    open_saver: Callable[[], BaseCheckpointSaver[Any]], policies: Sequence[Any] = ()
+) -> type[SaverMachine]:
     """A state machine class; `open_saver()` must open one and the same store at every call.
 
     The store should be empty. Every example uses threads of its own and deletes them at its end.
+    With `policies`, for a saver that has `plan_prune` and `tag`, threads are pruned by them too.
     """
-    return type(
-        "StoreMachine",
-        (SaverMachine,),
-        {"open_saver": staticmethod(open_saver), "examples": itertools.count(1)},
-    )
+    attributes = {
+        "open_saver": staticmethod(open_saver),
+        "examples": itertools.count(1),
+        "policies": policies,
+    }
+    return type("StoreMachine", (SaverMachine,), attributes)

@@ -259,6 +259,14 @@ class Model:
                 lane.nodes[head].parent = None
                 lane.nodes[head].detached = True
 
+    def remove(self, thread: str, gone: Mapping[str, set[str]]) -> None:
+        """Remove checkpoints, by namespace; what the others inherited from them stays."""
+        for ns, ids in gone.items():
+            lane = self.lanes[thread, ns]
+            _remove(lane, ids)
+            if not lane.nodes:
+                del self.lanes[thread, ns]
+
     def delete_for_runs(self, runs: set[str]) -> None:
         """Remove what the runs stored, and take back what they wrote on others' checkpoints.
 

@@ -1,11 +1,14 @@
 """Every story, on our saver, is told exactly as LangGraph's own in-memory saver tells it.
 
 That holds in both colours and all durability modes, through ever new saver objects, on copies of
-the thread, after pruning before every call, and with a clock that steps back before every call.
+the thread, after pruning by any policy before every call or after every put, and with a clock that
+steps back before every call.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -21,6 +24,8 @@ import travels
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Durability
 from play import STORIES, WAYS, Open, Play, Story, difference
+
+from langgraph_durable import DropIdle, Finished, KeepLast, MaxBytes, Milestones, Thin, retention
 
 _ = deltas, failures, flows, functional, pauses, schemas, travels  # each enters its stories
 
@@ -43,7 +48,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             if "way" in metafunc.fixturenames:
                 column, cases = "way", list(WAYS if long else USUAL[mode])
             else:
-                column, cases = "disturbance", ["pruned", "clock"]
+                column, cases = "disturbance", list(DISTURBANCES)
                 if entry.looks_back or not (long or mode == entry.modes[-2]):
                     continue
             for case in cases:
@@ -67,6 +72,25 @@ def prune(play: Play) -> None:
     play.saver.prune(sorted(play.threads))
 
 
+POLICIES = itertools.cycle(
+    [KeepLast(1), Milestones(), Thin(every="1h"), MaxBytes("1 B"), Finished(), DropIdle("90d")]
+)
+
+
+def prune_by_policy(play: Play) -> None:
+    """Leave what one policy or another keeps."""
+    saver: Any = play.saver
+    saver.prune(sorted(play.threads), strategy=next(POLICIES))
+
+
+DISTURBANCES: dict[str, Callable[[Play], None]] = {
+    "pruned": prune,
+    "policies": prune_by_policy,
+    "automatic": lambda play: None,
+    "clock": lambda play: None,
+}
+
+
 def undisturbed(transcript: dict[str, Any]) -> dict[str, Any]:
     """What must not depend on how much history there is, or how its ids are ordered."""
     seen = [each for each in transcript["seen"] if each[0] in ("run", "state")]
@@ -79,8 +103,14 @@ def test_a_story_goes_on_when_before_each_call_the_thread_is_pruned_or_the_clock
     disturbance: str,
     open_saver: Open,
     step_back: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     expected = undisturbed(reference(story, mode))
-    between = {"pruned": prune, "clock": lambda play: step_back()}[disturbance]
-    told = Play(open_saver, WAYS["reopened"], mode, between).tell(story)
+    between, open = DISTURBANCES[disturbance], open_saver
+    if disturbance == "clock":
+        between = lambda play: step_back()  # noqa: E731
+    if disturbance == "automatic":
+        monkeypatch.setattr(retention, "STEP", 1)
+        open = functools.partial(open_saver, retention=KeepLast(1) & MaxBytes("1 B"))
+    told = Play(open, WAYS["reopened"], mode, between).tell(story)
     assert difference(undisturbed(told), expected) == ""

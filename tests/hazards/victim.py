@@ -15,6 +15,7 @@ import json
 import operator
 import os
 import queue
+import random
 import signal
 import sqlite3
 import subprocess
@@ -35,7 +36,16 @@ from langgraph.checkpoint.sqlite import SqliteSaver as StockSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Send
 
-from langgraph_durable import RedisSaver, SqliteSaver
+from langgraph_durable import (
+    KeepLast,
+    MaxAge,
+    MaxBytes,
+    Milestones,
+    Policy,
+    RedisSaver,
+    SqliteSaver,
+    Thin,
+)
 
 Saver = BaseCheckpointSaver[str]
 Config = dict[str, Any]
@@ -494,6 +504,40 @@ def fork_after_use(kind: str, path: str, busy: bool) -> None:
     acknowledge("parent")
 
 
+POLICIES: tuple[Policy, ...] = (
+    KeepLast(1),
+    KeepLast(4) & MaxBytes("1 KB"),
+    MaxAge("0s"),
+    Thin(every="1m"),
+    Milestones(),
+)
+
+
+def prune_once(kind: str, path: str, keep: int) -> None:
+    """Prune every thread, and wait to be killed."""
+    saver: Any = open_store(kind, path)
+    saver.prune(strategy=KeepLast(keep), progress=lambda *done: acknowledge("pruned", done=done))
+    time.sleep(60)
+
+
+def prune_among(kind: str, path: str, turns: int, member: int) -> None:
+    """The first two run graphs, the next two prune them all the while, the last one reads."""
+    saver: Any = open_store(kind, path)
+    graph = builder().compile(checkpointer=saver)
+    if member < 2:
+        for turn in range(1, turns + 1):
+            graph.invoke(turn_input(turn), thread(f"t{member}"), durability="sync")
+        return
+    dice, ended = random.Random(member), False
+    while not ended:
+        states = [graph.get_state(thread(f"t{n}")) for n in (0, 1)]
+        ended = all(s.values.get("turn") == turns and not s.next for s in states)
+        if member < 4:
+            saver.prune(strategy=dice.choice(POLICIES))
+        else:
+            acknowledge("read", count=sum(1 for _ in saver.list(None)))
+
+
 def hold_lock(path: str, how: str, seconds: float) -> None:
     """Hold the file's lock, as another program might."""
     connection = sqlite3.connect(path, isolation_level=None, timeout=30)
@@ -518,6 +562,8 @@ JOBS: dict[str, Callable[..., None]] = {
         write_at_once,
         invoke_at_once,
         fork_after_use,
+        prune_once,
+        prune_among,
         hold_lock,
     )
 }

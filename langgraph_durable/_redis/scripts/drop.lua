@@ -12,9 +12,11 @@ for _, field in ipairs(call('HKEYS', H)) do
   end
 end
 local last = call('ZREVRANGE', X, 0, 0)[1]
-if last then
+if not epoch and not last then return {'NONE'} end
+call('UNLINK', H, X)
+if last then -- after the removal: a server that is full lets a script go on that has written
   last = string.match(last, '^[^%z]*')
-  call('SET', D, less(last, ARGV[3]) and ARGV[3] or last, 'PX', ARGV[2])
+  call('HSET', H, 'd', less(last, ARGV[3]) and ARGV[3] or last)
+  call('PEXPIRE', H, ARGV[2])
 end
-if call('UNLINK', H, X) == 0 then return {'NONE'} end
 return {'OK', runs, counts[99], counts[116], counts[105], size}

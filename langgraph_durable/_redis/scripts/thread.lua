@@ -6,17 +6,18 @@
 --   h<ns> head   r<run> a run that wrote   i<n> item
 --   c<place> checkpoint   t<digest> rows of writes of one task at one place
 --   w<page>:<place> digests of the tasks that wrote at a place, so many to a page
--- and the sorted set X holds the places of its checkpoints. A place is `id NUL ns`. D is left when a
--- thread is deleted: the greatest of its ids.
+--   d the greatest id of a thread of this name that was deleted: alone, and for some days, after it
+-- and the sorted set X holds the places of its checkpoints. A place is `id NUL ns`.
 --
 -- Scripts are not rolled back, so everything is checked before anything is written.
-local H, X, D = KEYS[1], KEYS[2], KEYS[3]
+local H, X = KEYS[1], KEYS[2]
 local call = redis.call
 local TOKEN, TOKENS, DIGEST, DIGESTS, MANY = 6, 32, 16, 64, 1000
 
-local found = call('HMGET', H, 'e', 'v', 'k', 'l', 'n', 'q')
+local found = call('HMGET', H, 'e', 'v', 'k', 'l', 'n', 'q', 'd')
 local epoch, version, tokens, life = found[1], tonumber(found[2]), found[3], found[4]
 local following, checkpoints = tonumber(found[5] or 0), tonumber(found[6] or 0)
+local tomb, is_new = found[7], not epoch
 
 -- What a write will set, in one command at its end: a call from a script costs more than its work.
 local fields = {}
@@ -56,8 +57,7 @@ end
 local function is_deleted(root)
   if root == '' then return false end
   if epoch and call('HEXISTS', H, 'c' .. root .. '\0') == 1 then return false end
-  local last = call('GET', D)
-  return last and not less(last, root)
+  return tomb and not less(tomb, root)
 end
 
 -- Writers: ARGV 1 token of this write, 2-4 epoch, version and token that it relies on, 5 the epoch
@@ -117,6 +117,7 @@ local function signed()
   set('k', tokens)
   if ARGV[7] ~= '' then set('r' .. ARGV[7], '') end
   call('HSET', H, unpack(fields))
+  if is_new and tomb then call('PERSIST', H) end
   renew(ARGV[6])
   return state('OK')
 end

@@ -1,0 +1,127 @@
+"""What retention tells its callers: plans, reports and stats, as values that print as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from langgraph_durable._core.pruning import ThreadPlan
+from langgraph_durable._core.units import shown_bytes
+from langgraph_durable.policies import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """What a delete has removed."""
+
+    checkpoints: int = 0
+    writes: int = 0
+    items: int = 0
+    artifacts: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PruneReport:
+    """What a prune has removed."""
+
+    threads: int = 0
+    checkpoints: int = 0
+    writes: int = 0
+    items: int = 0
+    artifacts: int = 0
+    bytes: int = 0
+    """Of records and items."""
+    reclaimed: int = 0
+    """Bytes given back to the file system (SQLite)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrunePlan:
+    """What a prune would remove; nothing was touched. Prints as a table."""
+
+    strategy: Policy | str
+    threads: tuple[ThreadPlan, ...]
+
+    @property
+    def kept(self) -> int:
+        return sum(sum(each.kept.values()) for each in self.threads)
+
+    @property
+    def removed(self) -> int:
+        return sum(len(ids) for each in self.threads for ids in each.removed.values())
+
+    @property
+    def bytes(self) -> int:
+        """Of the records; items that nothing points at afterwards come on top."""
+        return sum(sum(each.bytes.values()) for each in self.threads)
+
+    def __str__(self) -> str:
+        rows = [
+            (each.thread_id, ns, each.kept[ns], len(each.removed[ns]), shown_bytes(each.bytes[ns]))
+            for each in self.threads
+            for ns in sorted(each.kept)
+        ]
+        total = ("total", "", self.kept, self.removed, shown_bytes(self.bytes))
+        return table([("thread", "namespace", "kept", "removed", "bytes"), *rows, total])
+
+
+def table(rows: Sequence[Sequence[object]]) -> str:
+    texts = [[str(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if k < 2 else cell.rjust(width)
+            for k, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in texts
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadStats:
+    """How much there is of one thread; `channels` says items and bytes by channel, if asked for."""
+
+    checkpoints: int
+    writes: int
+    items: int
+    bytes: int
+    oldest: float | None
+    newest: float | None
+    """Seconds since 1970, where ids tell the time (LangGraph's do)."""
+    channels: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """How much there is in the store."""
+
+    threads: Mapping[str, ThreadStats]
+
+    def _sum(self, what: str) -> int:
+        return sum(getattr(each, what) for each in self.threads.values())
+
+    @property
+    def checkpoints(self) -> int:
+        return self._sum("checkpoints")
+
+    @property
+    def writes(self) -> int:
+        return self._sum("writes")
+
+    @property
+    def items(self) -> int:
+        return self._sum("items")
+
+    @property
+    def bytes(self) -> int:
+        return self._sum("bytes")
+
+    def __str__(self) -> str:
+        head = ("thread", "", "checkpoints", "writes", "items", "bytes")
+        rows = [
+            (name, "", t.checkpoints, t.writes, t.items, shown_bytes(t.bytes))
+            for name, t in self.threads.items()
+        ]
+        total = ("total", "", self.checkpoints, self.writes, self.items, shown_bytes(self.bytes))
+        return table([head, *rows, total])
