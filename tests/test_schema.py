@@ -185,6 +185,10 @@ def test_a_sub_graph_and_its_own_node_are_renamed(open_saver: Any, run: Any) -> 
         graph = nested("researcher", "asker", saver)
         shown = graph.get_state(CONFIG, subgraphs=True)
         assert shown.tasks[0].state.next == ("asker",)
+        ns = shown.tasks[0].state.config["configurable"]["checkpoint_ns"]
+        below: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ns}}
+        history = list(graph.get_state_history(below))
+        assert [each.next for each in history] == [("asker",), ("prepare",), ("__start__",)]
         new = shown.interrupts[0].id
         assert saver.interrupt_ids(CONFIG) == {old: new}
         run(graph, Command(resume={new: "a"}))

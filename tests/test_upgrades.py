@@ -301,6 +301,43 @@ def test_another_program_goes_on_with_the_thread_of_the_first(tmp_path: Path) ->
     }
 
 
+DYING = """
+import os, signal
+
+class State(TypedDict):
+    said: Annotated[list, operator.add]
+
+def last(state):
+    if {die}:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {{"said": ["last"]}}
+
+below = StateGraph(State)
+below.add_node("first", lambda state: {{"said": ["first" if {die} else "again"]}})
+below.add_node("last", last)
+below.add_edge(START, "first")
+below.add_edge("first", "last")
+above = StateGraph(State)
+above.add_node("{name}", below.compile())
+above.add_edge(START, "{name}")
+schema = StateSchema(version=2)
+schema.upgrade(to=2)(lambda state: state.rename_node("research", "researcher"))
+options = {{}} if {die} else {{"schema": schema}}
+graph = above.compile(checkpointer=SqliteSaver(sys.argv[1], **options))
+invoke = graph.invoke
+graph.invoke = lambda given, config: invoke(given or None, config, durability="sync")
+"""
+
+
+def test_a_sub_graph_that_was_killed_goes_on_under_another_name(tmp_path: Path) -> None:
+    """Nothing on the levels above tells of its task."""
+    path = tmp_path / "agent.db"
+    with pytest.raises(AssertionError):
+        run_program(DYING.format(die=True, name="research"), path, {"said": ["in"]})
+    found = run_program(DYING.format(die=False, name="researcher"), path, {})
+    assert found == {"said": ["in", "in", "first", "last"]}
+
+
 # ---- noticing ------------------------------------------------------------------------------------
 
 

@@ -81,7 +81,7 @@ class StateEdit:
         self, content: Content, namespace: str, *, upwards: bool = True, probing: bool = False
     ) -> None:
         self._content = content
-        self._probing, self._upwards = probing, upwards
+        self.probing, self._upwards = probing, upwards
         self.namespace = namespace
         """The names of the nodes that lead to the sub-graph, as in "research|writer"; "" above."""
         self.to = 0
@@ -98,13 +98,13 @@ class StateEdit:
         return iter({**self._content.versions, **self._content.values})
 
     def __getitem__(self, channel: str) -> Any:
-        if self._probing:
+        if self.probing:
             raise Probing(channel)
         return self._content.values[channel]
 
     def get(self, channel: str, default: Any = None) -> Any:
         """The value of a channel."""
-        return self[channel] if self._probing or channel in self._content.values else default
+        return self[channel] if self.probing or channel in self._content.values else default
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -151,7 +151,7 @@ class StateEdit:
         # Without a version LangGraph would leave the value out of the next checkpoint.
         version = max(content.versions.values())
         content.versions[channel] = version
-        if not self._probing:
+        if not self.probing:
             content.values[channel] = factory() if factory else copy.deepcopy(value)
         for seen in content.seen.values():
             # Only a bare Pregel wakes nodes by such channels; it must not by this one.
@@ -194,7 +194,7 @@ class StateEdit:
 
     def _apply(self, op: Op) -> None:
         self.noted.append(Noted(self.to, op))
-        content, keep = self._content, self._probing
+        content, keep = self._content, self.probing
         content.values = {
             new: value if keep else op.value(old, value)
             for old, value in content.values.items()

@@ -194,7 +194,9 @@ class Engine:
         size: int,
     ) -> tuple[list[Restored], Cursor | None]:
         """One page of `list`, whole and from one moment."""
-        several = selection.thread_id is None
+        several, ns = selection.thread_id is None, selection.ns
+        if self.versions is not None:
+            selection = await self.versions.selected(selection)
 
         def accept(thread_id: str, row: CheckpointRow) -> bool:
             if not filter:
@@ -220,7 +222,7 @@ class Engine:
                 )
             try:
                 header = lineage.read_row(loaded.thread_id, loaded.row)
-                found = self._restore(loaded, header, decoder)
+                found = self._restore(loaded, header, decoder, ns)
             except (CorruptionError, SchemaVersionError) as error:
                 if not several:
                     raise

@@ -110,7 +110,9 @@ class Evolution:
             try:
                 step(edit)
             except Exception as error:
-                raise self._error(opened, to, error) from error
+                # Without values it may have asked for one; what is wrong shows when there are some.
+                if not edit.probing:
+                    raise self._error(opened, to, error) from error
 
     def _error(self, opened: Opened, to: int, cause: Exception | str | None) -> SchemaVersionError:
         stored = self.stored(opened.header.schema)
@@ -132,14 +134,7 @@ class Evolution:
         stored = self.stored(header.schema)
         upwards = stored <= self.version
         edit = StateEdit(content, namespace_of(opened.row.ns), upwards=upwards, probing=True)
-        for to, step in self.steps.between(stored):
-            if step is None:
-                raise self._error(opened, to, None)
-            edit.to = to
-            try:
-                step(edit)
-            except Exception:  # it asked for a value; what is wrong shows when there are values
-                continue
+        self._climb(opened, edit)
         return edit
 
     def _named(self, opened: Opened, write: Pending) -> EditedWrite:

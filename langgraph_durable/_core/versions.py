@@ -200,6 +200,18 @@ class Versions:
                     return was
         return name
 
+    async def selected(self, selection: Selection) -> Selection:
+        """What a list in a namespace of today is to read, if nothing is stored there."""
+        if not selection.ns or selection.thread_id is None:
+            return selection
+        own = Selection(selection.thread_id, selection.ns)
+        page = await self._engine.storage.page(own, None, 1, lambda *_: True, items=False)
+        if page.rows:
+            return selection
+        place = Place(selection.thread_id, selection.ns, None)
+        stored = await self._elsewhere(place, {})
+        return selection if stored is None else selection._replace(ns=stored.ns)
+
     # ---- going on ----------------------------------------------------------------------------
 
     async def carried(
