@@ -1,7 +1,8 @@
-"""Figures of raw calls by one caller: `put`, `get_tuple`, `delete_thread` and their async forms.
+"""Raw calls of the savers: one caller and a crowd of them, in both colours, against the floor.
 
-The arguments are made before the clock starts; a sample is the mean of a short burst of calls, and
-bursts of the savers alternate.
+The arguments are made before the clock starts. The floor is what no saver can do without: one
+commit (`bare sqlite`) or one pipeline (`bare redis`) that moves the bytes that are new, and the
+stock serialiser on the whole checkpoint (`serialise`).
 """
 
 from __future__ import annotations
@@ -9,230 +10,381 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
 
+import redis
+from entrants import FILE, PEERS, Level, Plan, Saver, Spot, open_async_saver, open_saver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
-from measure import INFORMATION, Figure, Plan, at_most, compare, interleave, times_better
-from savers import Saver, Synchronous, open_async_saver, open_bare, open_saver
+from measure import (
+    Call,
+    Figure,
+    Promise,
+    Sampler,
+    Section,
+    interleave,
+    timed,
+    timed_tasks,
+    timed_threads,
+    tolerating,
+)
 from workloads import OneInteger, Step, TenChannels, thread
 
-LEVELS: tuple[Synchronous, ...] = ("NORMAL", "FULL")
-BURST = 20
-NextStep = Callable[[], Step]
+Colour = Literal["sync", "async"]
+State = type[TenChannels] | type[OneInteger]
+FLOOR = ("bare sqlite", "bare redis", "serialise")
+CROWD = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One row of figures: an operation, by whom, and at which levels."""
+
+    operation: str
+    colour: Colour
+    callers: int
+    levels: tuple[Level, ...] = ("normal",)
+
+
+BOTH: tuple[Level, ...] = ("full", "normal")
+RAW = (
+    Kind("put", "sync", 1, BOTH),
+    *(Kind(name, "sync", 1) for name in ("get_tuple", "list", "history")),
+    Kind("put_writes", "sync", 1, BOTH),
+    Kind("put", "sync", CROWD, BOTH),
+    Kind("get_tuple", "sync", CROWD),
+    Kind("put", "async", 1, BOTH),
+    *(Kind(name, "async", 1) for name in ("get_tuple", "list", "history")),
+    Kind("put_writes", "async", 1, BOTH),
+    Kind("put", "async", CROWD, BOTH),
+    *(Kind(name, "async", CROWD) for name in ("get_tuple", "list", "put_writes")),
+)
+"""A read comes after a put, not after writes: they stay pending, and would be read with it."""
+LONG = (("list", CROWD), ("put_writes", CROWD))
+"""Left to the full run: half a minute of one rival's time."""
+TINY = (
+    Kind("put", "sync", 1, BOTH),
+    Kind("get_tuple", "sync", 1),
+    Kind("put", "async", 1, BOTH),
+    Kind("get_tuple", "async", 1),
+)
+
+
+def better(who: str, rival: str, times: float, by: Literal["median", "cpu"] = "median") -> Promise:
+    """`who` shall be that many times better than `rival`."""
+    text = f"≥ {times:g}x" if times >= 1 else f"≤ {1 / times:.3g}x the time"
+    return Promise(who, f"{text} {rival}{' (CPU)' if by == 'cpu' else ''}", times, rival, by)
+
+
+def sqlite_promise(times: float, rival: str = "stock sqlite") -> tuple[Promise, ...]:
+    return (better("ours sqlite", rival, times),)
+
+
+REDIS = (better("ours redis", "bare redis", 0.5, "cpu"),)
+PROMISES: dict[tuple[str, Colour, int, Level], tuple[Promise, ...]] = {
+    ("put", "sync", 1, "normal"): sqlite_promise(5) + REDIS,
+    ("put", "sync", 1, "full"): sqlite_promise(1 / 1.3, "bare sqlite"),
+    ("put_writes", "sync", 1, "normal"): REDIS,
+    ("get_tuple", "sync", 1, "normal"): sqlite_promise(2.5) + REDIS,
+    ("put", "async", CROWD, "full"): sqlite_promise(5),
+    ("put", "async", CROWD, "normal"): sqlite_promise(5),
+    ("get_tuple", "async", CROWD, "normal"): sqlite_promise(3),
+    ("put", "sync", CROWD, "full"): sqlite_promise(3),
+    ("put", "sync", CROWD, "normal"): sqlite_promise(3),
+}
+"""Of issues 2 and 3, for the state of ten channels."""
 
 
 def raw_calls(plan: Plan) -> Iterator[Figure]:
-    """`put` and `get_tuple` of ten channels with 100 messages, against stock and a bare commit."""
-    rounds = plan.pick(15, 41)
-    for level in LEVELS:
-        for what, growing in (("one channel changes", False), ("messages grow", True)):
-            samples = time_puts(plan, level, growing, rounds)
-            name = f"put, {what}, {level}"
-            if level == "NORMAL":
-                yield compare(name, "s", samples, "stock", times_better(5, ">= 5x faster"))
-                yield compare(name, "s", samples, "bare", INFORMATION)
-            else:
-                within = times_better(1 / 1.3, "<= 1.3x a bare commit")
-                yield compare(name, "s", samples, "bare", within)
-                yield compare(name, "s", samples, "stock", INFORMATION)
-    samples = time_gets(plan, TenChannels, rounds)
-    yield compare("get_tuple, 100 messages", "s", samples, "stock", times_better(2.5, ">= 2.5x"))
+    """Ten channels with 100 messages; one channel of 200 bytes changes in a step."""
+    kinds = [k for k in RAW if plan.pace.name == "full" or (k.operation, k.callers) not in LONG]
+    yield from figures(plan, TenChannels, kinds, PROMISES)
 
 
 def tiny_state(plan: Plan) -> Iterator[Figure]:
-    """A state of one integer: nothing may be slower than stock, async at least twice as fast."""
-    rounds = plan.pick(15, 41)
-    same = times_better(1, "not slower than stock")
-    twice = times_better(2, ">= 2x faster")
-    for level in LEVELS:
-        samples = time_tiny_puts(plan, level, rounds)
-        yield compare(f"tiny put, {level}", "s", samples, "stock", same)
-    yield compare("tiny get_tuple", "s", time_gets(plan, OneInteger, rounds), "stock", same)
-    for level in LEVELS:
-        puts, gets = time_tiny_async(plan, level, rounds)
-        yield compare(f"tiny aput, {level}", "s", puts, "stock", twice)
-        if level == "NORMAL":
-            yield compare("tiny aget_tuple", "s", gets, "stock", twice)
+    """A state of one integer: what a saver costs when there is nothing to save."""
+    promises = {
+        (kind.operation, kind.colour, 1, level): sqlite_promise(1 if kind.colour == "sync" else 2)
+        for kind in TINY
+        for level in kind.levels
+    }
+    yield from figures(plan, OneInteger, TINY, promises)
 
 
-def delete_thread(plan: Plan) -> Iterator[Figure]:
-    """`delete_thread` of 1,000 checkpoints of ten channels, each with one write, at FULL."""
-    checkpoints = 1_000
-    rounds = plan.pick(2, 5)
-    with ExitStack() as stack:
-        samplers = {}
-        for name in plan.entrants("ours", "stock"):
-            folder = plan.folder(name)
-            names = [f"doomed-{number}" for number in range(rounds + 1)]
-            with open_saver(name, folder, "NORMAL") as saver:
-                for doomed in names:
-                    fill(saver, TenChannels(saver, doomed).change_one, checkpoints)
-            saver = stack.enter_context(open_saver(name, folder, "FULL"))
-            samplers[name] = time_each(saver.delete_thread, names)
-        samples = interleave(samplers, rounds)
-    target = at_most(0.020, "under 20 ms")
-    yield compare("delete_thread of 1,000 checkpoints, FULL", "s", samples, "stock", target)
+def figures(plan: Plan, state: State, kinds: Sequence[Kind], promises: Any) -> Iterator[Figure]:
+    """Every kind at its levels; the savers of a colour and a level are opened once."""
+    for colour in ("sync", "async"):
+        for level in BOTH:
+            wanted = [k for k in kinds if k.colour == colour and level in k.levels]
+            with ExitStack() as stack:
+                desks = open_desks(plan, stack, colour, level, state)
+                for kind in wanted:
+                    promised = promises.get((kind.operation, colour, kind.callers, level), ())
+                    yield measured(plan, desks, kind, level, promised)
 
 
-def fill(saver: Saver, next_step: NextStep, count: int) -> None:
-    """Save `count` steps, each with the write that leads to it, as LangGraph does."""
-    for _ in range(count):
-        save_step(saver, next_step())
+def measured(
+    plan: Plan, desks: dict[str, Any], kind: Kind, level: Level, promised: tuple[Promise, ...]
+) -> Figure:
+    callers = min(kind.callers, plan.pick(3, CROWD, CROWD))
+    each = plan.pick(1, 5, 20) if kind.callers == 1 else plan.pick(1, 1, 4)
+    if kind.operation in ("list", "history"):
+        each = min(each, plan.pick(1, 1, 5))
+    samplers: dict[str, Sampler] = {}
+    for name, desk in desks.items():
+        if name in FLOOR and (kind.callers > 1 or kind.operation not in desk.operations):
+            continue
+        samplers[name] = desk.sampler(kind.operation, callers, each)
+    rounds = interleave(samplers, plan.pace)
+    unit: Literal["s", "/s"] = "s" if kind.callers == 1 else "/s"
+    who = "" if kind.callers == 1 else f", {kind.callers} at once"
+    name = kind.operation if kind.colour == "sync" else f"a{kind.operation}"
+    if kind.operation == "history":
+        name = f"{'a' if kind.colour == 'async' else ''}list of all {history_length(plan)}"
+    elif kind.operation == "list":
+        name += " of 10"
+    readings = rounds.readings(unit)
+    kept = tuple(p for p in promised if p.who in readings and p.rival in readings)
+    return Figure(f"{name}{who}", unit, readings, kept, level, failed=rounds.failed)
 
 
-def save_step(saver: Saver, step: Step) -> None:
-    """One step of a run: the task's writes on the parent checkpoint, then the next checkpoint."""
-    if "checkpoint_id" in step.config["configurable"]:
-        saver.put_writes(step.config, list(step.changes.items()), "task")
-    saver.put(step.config, step.checkpoint, step.metadata, step.new_versions)
+def open_desks(
+    plan: Plan, stack: ExitStack, colour: Colour, level: Level, state: State
+) -> dict[str, Any]:
+    """Everybody who takes part, with states of their own."""
+    label = f"{state.__name__} {colour}"
+    plan.hosts.set_level(level)
+    desks: dict[str, Any] = {}
+    runner = stack.enter_context(asyncio.Runner()) if colour == "async" else None
+    pool = stack.enter_context(ThreadPoolExecutor(CROWD))
+    for name in plan.entrants(*PEERS, "memory"):
+        with tolerating(name, plan.missing):
+            spot = plan.spot(name, level, label)
+            if runner is None:
+                saver = stack.enter_context(open_saver(spot))
+            else:
+                saver = stack.enter_context(open_async_saver(spot, runner))
+            desks[name] = Desk(saver, state, runner, pool, plan)
+    if colour == "sync":
+        for name in plan.entrants(*FLOOR):
+            spot = plan.spot(name, level, label)
+            desks[name] = stack.enter_context(closing(FLOORS[name](spot, state)))
+    return desks
 
 
-def time_puts(plan: Plan, level: Synchronous, growing: bool, rounds: int) -> dict[str, list[float]]:
-    """Seconds a `put`, and a bare commit of the bytes that are new in each."""
-    with ExitStack() as stack:
-        samplers = {}
-        for name in plan.entrants("ours", "stock"):
-            folder = plan.folder(f"{name}-{level}-{growing}")
-            saver = stack.enter_context(open_saver(name, folder, level))
-            state = TenChannels(saver, "ten")
-            samplers[name] = time_put_burst(saver, state.grow if growing else state.change_one)
-        connection = stack.enter_context(open_bare(plan.folder(f"bare-{level}-{growing}"), level))
-        state = TenChannels(saver, "bare")
-        samplers["bare"] = time_bare_burst(connection, state.grow if growing else state.change_one)
-        return interleave(samplers, rounds)
+def history_length(plan: Plan) -> int:
+    """How many checkpoints the thread has that is listed."""
+    return int(plan.pick(10, 50, 50))
 
 
-def time_tiny_puts(plan: Plan, level: Synchronous, rounds: int) -> dict[str, list[float]]:
-    """Seconds a `put` of one integer."""
-    with ExitStack() as stack:
-        samplers = {}
-        for name in plan.entrants("ours", "stock"):
-            saver = stack.enter_context(
-                open_saver(name, plan.folder(f"{name}-tiny-{level}"), level)
-            )
-            samplers[name] = time_put_burst(saver, OneInteger(saver, "tiny").change_one)
-        return interleave(samplers, rounds)
+class Desk:
+    """A saver, and the threads that are saved with it."""
+
+    def __init__(
+        self,
+        saver: Saver,
+        state: State,
+        runner: asyncio.Runner | None,
+        pool: ThreadPoolExecutor,
+        plan: Plan,
+    ) -> None:
+        self.saver, self.runner, self.pool = saver, runner, pool
+        callers, self.length = plan.pick(3, CROWD, CROWD), history_length(plan)
+        self.states = [state(saver, f"thread-{number}") for number in range(callers)]
+        self.tasks = iter(range(1_000_000_000))
+        history = state(saver, "history")
+        self.put_all([history.change_one() for _ in range(self.length)])
+        self.put_all([one.change_one() for one in self.states])
+
+    def put_all(self, steps: list[Step]) -> None:
+        if self.runner is None:
+            for step in steps:
+                self.saver.put(*step.arguments)
+        else:
+            calls = [partial(self.saver.aput, *step.arguments) for step in steps]
+            self.runner.run(timed_tasks([calls]))
+
+    def sampler(self, operation: str, callers: int, each: int) -> Sampler:
+        make = getattr(self, f"_{operation}")
+
+        def sample() -> Any:
+            work = [[make(state) for _ in range(each)] for state in self.states[:callers]]
+            if self.runner is not None:
+                return self.runner.run(timed_tasks(work))
+            return timed(work[0]) if callers == 1 else timed_threads(self.pool, work)
+
+        return sample
+
+    def _named(self, name: str) -> Callable[..., Any]:
+        return getattr(self.saver, name if self.runner is None else f"a{name}")
+
+    def _put(self, state: Any) -> Call:
+        return partial(self._named("put"), *state.change_one().arguments)
+
+    def _put_writes(self, state: Any) -> Call:
+        writes = [("scratch", state.prose.text(200))]
+        return partial(
+            self._named("put_writes"), state.timeline.latest, writes, f"task-{next(self.tasks)}"
+        )
+
+    def _get_tuple(self, state: Any) -> Call:
+        return partial(self._named("get_tuple"), thread(state.timeline.name))
+
+    def _list(self, state: Any) -> Call:
+        return self._listing("history", 10)
+
+    def _history(self, state: Any) -> Call:
+        return self._listing("history", self.length)
+
+    def _listing(self, name: str, limit: int) -> Call:
+        if self.runner is None:
+            return lambda: checked(list(self.saver.list(thread(name), limit=limit)), limit)
+
+        async def walk() -> None:
+            checked([one async for one in self.saver.alist(thread(name), limit=limit)], limit)
+
+        return walk
 
 
-def time_put_burst(saver: Saver, next_step: NextStep) -> Callable[[], float]:
-    """A sampler: the seconds of one `put`, averaged over a burst."""
+def checked(found: list[Any], count: int) -> None:
+    """A listing that lacks something is not fast, but wrong."""
+    if len(found) != count:
+        raise RuntimeError(f"{len(found)} checkpoints were listed, not {count}")
 
-    def sample() -> float:
-        steps = [next_step() for _ in range(BURST)]
-        started = time.perf_counter()
-        for step in steps:
-            saver.put(step.config, step.checkpoint, step.metadata, step.new_versions)
-        return (time.perf_counter() - started) / BURST
 
-    return sample
+# ---- the floor -----------------------------------------------------------------------------------
 
 
 def new_bytes(step: Step, serde: JsonPlusSerializer) -> bytes:
-    """What a step adds: its checkpoint with only the changes, and its metadata.
-
-    Of a list that grew only the last element is new.
-    """
-    values = {
-        channel: value[-1:] if isinstance(value, list) else value
-        for channel, value in step.changes.items()
-    }
+    """What a step adds: its checkpoint with only the changes, and its metadata."""
+    values = dict(step.changes)
     _, checkpoint = serde.dumps_typed({**step.checkpoint, "channel_values": values})
     return checkpoint + json.dumps(step.metadata).encode()
 
 
-def time_bare_burst(connection: sqlite3.Connection, next_step: NextStep) -> Callable[[], float]:
-    """A sampler: the seconds of one commit of a step's new bytes, serialised beforehand."""
-    serde = JsonPlusSerializer()
+class Floor:
+    """What the floors have in common: a state of their own and its bytes."""
 
-    def sample() -> float:
-        blobs = [(new_bytes(next_step(), serde),) for _ in range(BURST)]
-        started = time.perf_counter()
-        for blob in blobs:
-            connection.execute("INSERT INTO log (bytes) VALUES (?)", blob)
-        return (time.perf_counter() - started) / BURST
+    operations: tuple[str, ...] = ("put", "put_writes", "get_tuple")
 
-    return sample
+    def __init__(self, spot: Spot, state: State) -> None:
+        from langgraph.checkpoint.memory import InMemorySaver
 
+        self.serde = JsonPlusSerializer()
+        self.state: Any = state(InMemorySaver(), "floor")
+        self.whole = self.state.change_one()
+        self.open(spot)
 
-def time_gets(
-    plan: Plan, state: type[TenChannels] | type[OneInteger], rounds: int
-) -> dict[str, list[float]]:
-    """Seconds a `get_tuple` of the newest of 50 checkpoints, which has no pending writes."""
-    with ExitStack() as stack:
-        samplers = {}
-        for name in plan.entrants("ours", "stock"):
-            folder = plan.folder(f"{name}-get-{state.__name__}")
-            saver = stack.enter_context(open_saver(name, folder, "NORMAL"))
-            fill(saver, state(saver, "read").change_one, 50)
-            samplers[name] = time_get_burst(saver)
-        return interleave(samplers, rounds)
+    def open(self, spot: Spot) -> None:
+        """Get ready to store."""
 
+    def close(self) -> None:
+        """Let go."""
 
-def time_get_burst(saver: Saver) -> Callable[[], float]:
-    """A sampler: the seconds of one `get_tuple`, averaged over a burst."""
-    config = thread("read")
+    def sampler(self, operation: str, callers: int, each: int) -> Sampler:
+        make = getattr(self, operation)
+        return lambda: timed([make() for _ in range(each)])
 
-    def sample() -> float:
-        started = time.perf_counter()
-        for _ in range(BURST):
-            saver.get_tuple(config)
-        return (time.perf_counter() - started) / BURST
+    def new(self) -> bytes:
+        return new_bytes(self.state.change_one(), self.serde)
 
-    return sample
+    def written(self) -> bytes:
+        return self.serde.dumps_typed(self.state.change_one().changes)[1]
 
 
-def time_tiny_async(
-    plan: Plan, level: Synchronous, rounds: int
-) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
-    """Seconds an `aput` and an `aget_tuple` of one integer, one caller awaiting each."""
-    with asyncio.Runner() as runner, ExitStack() as stack:
-        puts, gets = {}, {}
-        for name in plan.entrants("ours", "stock"):
-            folder = plan.folder(f"{name}-async-{level}")
-            saver = stack.enter_context(open_async_saver(name, folder, level, runner))
-            state = OneInteger(saver, "tiny")
-            puts[name] = time_aput_burst(runner, saver, state.change_one)
-            gets[name] = time_aget_burst(runner, saver)
-        return interleave(puts, rounds), interleave(gets, rounds)
+class BareSqlite(Floor):
+    """One table of blobs."""
+
+    def open(self, spot: Spot) -> None:
+        path = Path(spot.folder) / FILE
+        self.connection = sqlite3.connect(path, isolation_level=None)
+        self.connection.execute("PRAGMA journal_mode=WAL")
+        self.connection.execute(f"PRAGMA synchronous={spot.level}")
+        self.connection.execute("CREATE TABLE log (number INTEGER PRIMARY KEY, bytes BLOB)")
+        self.insert(new_bytes(self.whole, self.serde))
+
+    def close(self) -> None:
+        self.connection.close()
+
+    def insert(self, blob: bytes) -> None:
+        self.connection.execute("INSERT INTO log (bytes) VALUES (?)", (blob,))
+
+    def put(self) -> Call:
+        return partial(self.insert, self.new())
+
+    def put_writes(self) -> Call:
+        return partial(self.insert, self.written())
+
+    def get_tuple(self) -> Call:
+        read = "SELECT bytes FROM log WHERE number = 1"
+        return lambda: self.connection.execute(read).fetchone()
 
 
-def time_aput_burst(
-    runner: asyncio.Runner, saver: Saver, next_step: NextStep
-) -> Callable[[], float]:
-    """A sampler: the seconds of one awaited `aput`, averaged over a burst."""
+class BareRedis(Floor):
+    """A pipeline that appends the bytes to a log, writes a row and sets a head."""
 
-    async def burst(steps: list[Step]) -> float:
-        started = time.perf_counter()
-        for step in steps:
-            await saver.aput(step.config, step.checkpoint, step.metadata, step.new_versions)
-        return (time.perf_counter() - started) / BURST
+    def open(self, spot: Spot) -> None:
+        self.client = redis.Redis.from_url(spot.url)
+        self.prefix = spot.prefix
+        self.insert(new_bytes(self.whole, self.serde))
 
-    return lambda: runner.run(burst([next_step() for _ in range(BURST)]))
+    def close(self) -> None:
+        self.client.close()
+
+    def insert(self, blob: bytes) -> None:
+        with self.client.pipeline(transaction=True) as pipe:
+            pipe.rpush(f"{self.prefix}:log", blob)
+            pipe.hset(f"{self.prefix}:rows", str(self.state.timeline.number), "row")
+            pipe.set(f"{self.prefix}:head", "head")
+            pipe.execute()
+
+    def put(self) -> Call:
+        return partial(self.insert, self.new())
+
+    def put_writes(self) -> Call:
+        return partial(self.insert, self.written())
+
+    def get_tuple(self) -> Call:
+        def read() -> None:
+            with self.client.pipeline(transaction=True) as pipe:
+                pipe.get(f"{self.prefix}:head")
+                pipe.hget(f"{self.prefix}:rows", "0")
+                pipe.lrange(f"{self.prefix}:log", 0, 0)
+                pipe.execute()
+
+        return read
 
 
-def time_aget_burst(runner: asyncio.Runner, saver: Saver) -> Callable[[], float]:
-    """A sampler: the seconds of one awaited `aget_tuple`, averaged over a burst."""
-    config = thread("tiny")
+class Serialise(Floor):
+    """The stock serialiser on the whole checkpoint, and nothing stored."""
 
-    async def burst() -> float:
-        started = time.perf_counter()
-        for _ in range(BURST):
-            await saver.aget_tuple(config)
-        return (time.perf_counter() - started) / BURST
+    def put(self) -> Call:
+        return partial(self.serde.dumps_typed, self.state.change_one().checkpoint)
 
-    return lambda: runner.run(burst())
+    def put_writes(self) -> Call:
+        return partial(self.serde.dumps_typed, self.state.change_one().changes)
+
+    def get_tuple(self) -> Call:
+        return partial(self.serde.loads_typed, self.serde.dumps_typed(self.whole.checkpoint))
 
 
-def time_each(call: Callable[[str], None], names: Iterable[str]) -> Callable[[], float]:
-    """A sampler: the seconds of a call that can be made only once for each name."""
-    remaining = iter(names)
-
-    def sample() -> float:
-        name = next(remaining)
-        started = time.perf_counter()
-        call(name)
-        return time.perf_counter() - started
-
-    return sample
+FLOORS: dict[str, type[Floor]] = {
+    "bare sqlite": BareSqlite,
+    "bare redis": BareRedis,
+    "serialise": Serialise,
+}
+SECTIONS = (
+    Section(
+        "calls",
+        "Raw calls",
+        raw_calls,
+        "A state of ten channels with 100 messages of 600 bytes; one channel of 200 bytes changes. "
+        "Seconds a call by one caller, calls a second by 32 callers on 32 threads.",
+    ),
+    Section("tiny", "Raw calls on a tiny state", tiny_state, "A state of one integer."),
+)

@@ -1,234 +1,269 @@
-"""Measure and judge: interleaved samples, their medians, the figures made of them, and the table.
+"""Measure: bursts of calls, interleaved rounds, and what is kept of them.
 
-A scenario hands `interleave` one zero-argument function per saver, each of which returns a number
-(seconds, bytes or a rate); it wraps the answers in `Figure`s; `foundation.py` prints those.
+A section makes one *sampler* per entrant: a function without arguments that does some work and
+returns a `Burst`. `interleave` runs the samplers in turn and answers with a `Reading` each; a
+`Figure` is a line of the results, a `Curve` a line chart. Nothing here knows a saver.
 """
 
 from __future__ import annotations
 
+import asyncio
 import gc
-import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
-Unit = Literal["s", "B", "/s", "x"]
-Samples = dict[str, list[float]]
-Number = TypeVar("Number", int, float)
+Unit = Literal["s", "B", "/s", "x", ""]
+Call = Callable[[], Any]
+FIRST_CLASS = ("ours sqlite", "ours redis")
+"""A rival that fails is noted and left out; one of these that fails ends the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Burst:
+    """What a sampler did: how many calls, in which time, and how long each of them took."""
+
+    calls: int
+    wall: float
+    cpu: float = 0.0
+    each: tuple[float, ...] = ()
+
+
+Sampler = Callable[[], Burst]
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The median of several rounds and their quartiles (the extremes of fewer than four)."""
+    """The median of several rounds, their quartiles, and what else is known of them.
+
+    `cpu` is the processor time of this process for one call, all its threads together: it hardly
+    depends on what else the machine does. `p99` is over all calls of all rounds.
+    """
 
     median: float
     low: float
     high: float
+    rounds: int = 1
+    cpu: float | None = None
+    p50: float | None = None
+    p99: float | None = None
 
     @classmethod
-    def of(cls, values: Iterable[float]) -> Reading:
-        """Summarise the rounds of one saver."""
+    def of(cls, values: Iterable[float], **more: Any) -> Reading:
         rounds = sorted(values)
         if len(rounds) < 4:
-            return cls(statistics.median(rounds), rounds[0], rounds[-1])
-        low, middle, high = statistics.quantiles(rounds, n=4, method="inclusive")
-        return cls(middle, low, high)
+            ends = (statistics.median(rounds), rounds[0], rounds[-1])
+        else:
+            low, middle, high = statistics.quantiles(rounds, n=4, method="inclusive")
+            ends = (middle, low, high)
+        return cls(*ends, rounds=len(rounds), **more)
 
-    def show(self, unit: Unit) -> str:
-        """The median with its quartiles, or the bare number when every round agreed."""
-        middle = show_number(self.median, unit)
-        if self.low == self.high:
-            return middle
-        return f"{middle} ({show_number(self.low, unit)}..{show_number(self.high, unit)})"
+    @classmethod
+    def of_bursts(cls, bursts: Sequence[Burst], unit: Unit) -> Reading:
+        """Seconds a call, or calls a second."""
+        seconds = [burst.wall / burst.calls for burst in bursts]
+        values = [1 / value for value in seconds] if unit == "/s" else seconds
+        each = sorted(value for burst in bursts for value in burst.each)
+        more: dict[str, float] = {}
+        if each:
+            last = len(each) - 1
+            more = {"p50": each[round(last * 0.5)], "p99": each[round(last * 0.99)]}
+        cpu = statistics.median(burst.cpu / burst.calls for burst in bursts)
+        return cls.of(values, cpu=cpu or None, **more)
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """A promise of the issue: `ratio` must reach the limit, or `ours` must stay within it.
+class Promise:
+    """What an issue promised of `who`: `limit` times better than `rival`, or at most `limit`."""
 
-    A target of `nothing` judges nothing: the line is there to be read beside its neighbours.
-    """
-
+    who: str
     text: str
-    of: Literal["ratio", "ours", "nothing"]
     limit: float
-
-
-INFORMATION = Target("(for information)", "nothing", 0)
-
-
-def times_better(limit: float, text: str) -> Target:
-    """Ours must be at least `limit` times better than the rival (1/1.3: at most 1.3x worse)."""
-    return Target(text, "ratio", limit)
-
-
-def at_most(limit: float, text: str) -> Target:
-    """Our own number must not exceed `limit`, whatever the rival does."""
-    return Target(text, "ours", limit)
+    rival: str | None = None
+    by: Literal["median", "cpu"] = "median"
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One line of the table: a promise, what was measured for it, and whether it is kept."""
+    """One line of the results: a reading for everybody who took part."""
 
     name: str
     unit: Unit
-    target: Target
-    ours: Reading | None
-    rival_name: str = ""
-    rival: Reading | None = None
+    readings: Mapping[str, Reading]
+    promises: tuple[Promise, ...] = ()
+    level: str = ""
     note: str = ""
-
-    @property
-    def ratio(self) -> float | None:
-        """How many times better ours is than the rival; below 1 it is worse."""
-        if self.ours is None or self.rival is None:
-            return None
-        ours, rival = self.ours.median, self.rival.median
-        if self.unit == "/s":
-            return ours / rival
-        return rival / ours if ours > 0 else math.inf
-
-    @property
-    def verdict(self) -> str:
-        """`ok`, `MISSED`, `-` if nothing is promised, `skipped` if ours could not be imported."""
-        if self.ours is None:
-            return "skipped"
-        if self.target.of == "nothing":
-            return "-"
-        if self.target.of == "ours":
-            return "ok" if self.ours.median <= self.target.limit else "MISSED"
-        ratio = self.ratio
-        return "ok" if ratio is not None and ratio >= self.target.limit else "MISSED"
-
-    def as_json(self) -> dict[str, Any]:
-        """The figure as plain data, for `--json`."""
-        return {
-            "name": self.name,
-            "unit": self.unit,
-            "target": self.target.text,
-            "ours": reading_json(self.ours),
-            "rival_name": self.rival_name,
-            "rival": reading_json(self.rival),
-            "ratio": self.ratio,
-            "verdict": self.verdict,
-            "note": self.note,
-        }
+    failed: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """How thorough this run is, where its files go, and whether our saver takes part."""
+class Curve:
+    """How something grows: points of (x, y) for everybody who took part."""
 
-    quick: bool
-    directory: Path
-    ours: bool
-
-    def pick(self, quick: Number, full: Number) -> Number:
-        """One number for `--quick`, another for a full run."""
-        return quick if self.quick else full
-
-    def entrants(self, *names: str) -> tuple[str, ...]:
-        """The named savers, without ours when it cannot be imported."""
-        return tuple(name for name in names if name != "ours" or self.ours)
-
-    def folder(self, name: str) -> Path:
-        """An empty directory of its own for one saver, so that its size is that saver's size."""
-        path = self.directory / name
-        path.mkdir(parents=True)
-        return path
+    name: str
+    unit: Unit
+    x: str
+    series: Mapping[str, Sequence[tuple[float, float]]]
+    note: str = ""
 
 
-def interleave(samplers: Mapping[str, Callable[[], float]], rounds: int) -> Samples:
-    """Sample every saver once a round, in turn, so that a slow minute hurts all of them alike.
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How thorough a run is."""
 
-    The first round warms up and is thrown away; the order is reversed every other round. Garbage
-    is collected between samples, so that no saver pays for another's, and what was alive before
-    (LangGraph's modules, the prepared states) is kept out of the collections inside them.
+    name: Literal["tiny", "quick", "full"]
+    rounds: int
+    least: int
+    seconds: float
+
+
+TINY = Pace("tiny", 1, 1, 0.0)
+ONCE = Pace("quick", 1, 1, 0.0)
+"""For a quick run, where a sample takes a second or more."""
+QUICK = Pace("quick", 7, 2, 0.3)
+FULL = Pace("full", 41, 5, 6.0)
+
+
+@dataclass(slots=True)
+class Rounds:
+    """What `interleave` saw: readings by entrant, and those who failed with the reason."""
+
+    bursts: dict[str, list[Burst]]
+    failed: dict[str, str]
+
+    def readings(self, unit: Unit) -> dict[str, Reading]:
+        return {name: Reading.of_bursts(found, unit) for name, found in self.bursts.items()}
+
+    def above(self, base: str) -> dict[str, Reading]:
+        """The seconds a call that each took more than `base` in the same round: its own cost."""
+        floor = self.bursts[base]
+        found = {}
+        for name, bursts in self.bursts.items():
+            if name == base:
+                continue
+            pairs = list(zip(bursts, floor, strict=False))
+            more = [one.wall / one.calls - low.wall / low.calls for one, low in pairs]
+            cpu = [one.cpu / one.calls - low.cpu / low.calls for one, low in pairs]
+            found[name] = Reading.of(more, cpu=statistics.median(cpu))
+        return found
+
+
+def interleave(samplers: Mapping[str, Sampler], pace: Pace, *, warm: bool = True) -> Rounds:
+    """Sample everybody once a round, in turn, so that a slow minute hurts all of them alike.
+
+    The first round warms up and is thrown away; the order is reversed every other round. After
+    `pace.rounds` it is over, or when `pace.seconds` are gone and there are `pace.least` rounds.
+    Garbage is collected between samples, so that nobody pays for another's.
     """
-    samples: Samples = {name: [] for name in samplers}
+    result = Rounds({name: [] for name in samplers}, {})
     gc.collect()
     gc.freeze()
+    began = time.perf_counter()
     try:
-        for number in range(rounds + 1):
-            for name in list(samplers)[:: 1 if number % 2 else -1]:
+        for number in range(0 if warm and pace.name != "tiny" else 1, pace.rounds + 1):
+            for name in list(result.bursts)[:: 1 if number % 2 else -1]:
                 gc.collect()
-                value = samplers[name]()
-                if number:
-                    samples[name].append(value)
+                _sample(result, name, samplers[name], keep=number > 0)
+            if number >= pace.least and time.perf_counter() - began > pace.seconds:
+                break
     finally:
         gc.unfreeze()
-    return samples
+    return result
 
 
-def compare(
-    name: str, unit: Unit, samples: Samples, rival: str, target: Target, note: str = ""
-) -> Figure:
-    """Make a figure of what `interleave` returned: ours against one rival."""
-    ours = Reading.of(samples["ours"]) if samples.get("ours") else None
-    return Figure(name, unit, target, ours, rival, Reading.of(samples[rival]), note)
+def _sample(result: Rounds, name: str, sampler: Sampler, *, keep: bool) -> None:
+    with tolerating(name, result.failed):
+        burst = sampler()
+        if keep:
+            result.bursts[name].append(burst)
+    if name in result.failed:
+        del result.bursts[name]
 
 
-def above(samples: Samples, base: str) -> Samples:
-    """What each saver took more than `base` in the same round: its own cost."""
-    return {
-        name: [value - floor for value, floor in zip(values, samples[base], strict=True)]
-        for name, values in samples.items()
-        if name != base
-    }
+@contextmanager
+def tolerating(name: str, failed: dict[str, str]) -> Iterator[None]:
+    """A rival's error is noted in `failed`; one of ours ends the run."""
+    try:
+        yield
+    except Exception as error:
+        if name in FIRST_CLASS:
+            raise
+        failed[name] = f"{type(error).__name__}: {str(error)[:200]}".strip(": ")
 
 
-def reading_json(reading: Reading | None) -> dict[str, float] | None:
-    """A reading as plain data."""
-    if reading is None:
-        return None
-    return {"median": reading.median, "low": reading.low, "high": reading.high}
+# ---- bursts ----------------------------------------------------------------------------------
 
 
-SCALES: dict[Unit, tuple[tuple[float, str], ...]] = {
-    "s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")),
-    "B": ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")),
-    "/s": ((1.0, "/s"),),
-    "x": ((1.0, "x"),),
-}
+def timed(calls: Sequence[Call]) -> Burst:
+    """Make the calls one after another."""
+    cpu, marks = time.process_time(), [time.perf_counter()]
+    for call in calls:
+        call()
+        marks.append(time.perf_counter())
+    return _burst(marks[-1] - marks[0], time.process_time() - cpu, [marks])
 
 
-def show_number(value: float, unit: Unit) -> str:
-    """A number of three or four digits in the scale that suits it: `0.52 ms`, `2.05 GB`."""
-    scale, suffix = next(
-        ((scale, suffix) for scale, suffix in SCALES[unit] if abs(value) >= scale),
-        SCALES[unit][-1],
-    )
-    scaled = value / scale
-    digits = 0 if abs(scaled) >= 100 else 1 if abs(scaled) >= 10 else 2
-    return f"{scaled:,.{digits}f}{'' if unit in ('/s', 'x') else ' '}{suffix}"
+def timed_threads(pool: ThreadPoolExecutor, work: Sequence[Sequence[Call]]) -> Burst:
+    """One OS thread for each list of calls."""
+
+    def make(calls: Sequence[Call]) -> list[float]:
+        marks = [time.perf_counter()]
+        for call in calls:
+            call()
+            marks.append(time.perf_counter())
+        return marks
+
+    cpu, began = time.process_time(), time.perf_counter()
+    marks = list(pool.map(make, work))
+    return _burst(time.perf_counter() - began, time.process_time() - cpu, marks)
 
 
-COLUMNS = (("figure", 50), ("target", 27), ("ours", 33), ("rival", 42), ("ratio", 8), ("", 7))
+async def timed_tasks(work: Sequence[Sequence[Callable[[], Awaitable[Any]]]]) -> Burst:
+    """One task for each list of calls, all on this loop."""
+
+    async def make(calls: Sequence[Callable[[], Awaitable[Any]]]) -> list[float]:
+        marks = [time.perf_counter()]
+        for call in calls:
+            await call()
+            marks.append(time.perf_counter())
+        return marks
+
+    cpu, began = time.process_time(), time.perf_counter()
+    marks = await asyncio.gather(*map(make, work))
+    return _burst(time.perf_counter() - began, time.process_time() - cpu, marks)
 
 
-def table_head() -> str:
-    """The two lines above the table."""
-    names = "  ".join(title.ljust(width) for title, width in COLUMNS)
-    return f"{names}\n{'  '.join('-' * width for _, width in COLUMNS)}"
+def _burst(wall: float, cpu: float, marks: Sequence[Sequence[float]]) -> Burst:
+    each = tuple(b - a for one in marks for a, b in pairwise(one))
+    return Burst(len(each), wall, cpu, each)
 
 
-def table_row(figure: Figure) -> str:
-    """One figure as a line of the table, and its note below it."""
-    rival = "-"
-    if figure.rival is not None:
-        rival = f"{figure.rival_name} {figure.rival.show(figure.unit)}"
-    cells = (
-        figure.name,
-        figure.target.text,
-        "-" if figure.ours is None else figure.ours.show(figure.unit),
-        rival,
-        "-" if figure.ratio is None else show_number(figure.ratio, "x"),
-        figure.verdict,
-    )
-    line = "  ".join(
-        cell.ljust(width) for cell, (_, width) in zip(cells, COLUMNS, strict=True)
-    ).rstrip()
-    return f"{line}\n    {figure.note}" if figure.note else line
+def exactly(value: float) -> Reading:
+    """Something that does not vary, such as a size."""
+    return Reading(value, value, value)
+
+
+# ---- what a section gets -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of the benchmark: `run` yields figures and curves as they are known."""
+
+    name: str
+    title: str
+    run: Callable[[Any], Iterable[Figure | Curve]]
+    about: str = ""
+
+
+def folder_in(directory: Path, name: str) -> Path:
+    """An empty directory of its own, so that its size is that of what is stored there."""
+    path = directory / "".join(c if c.isalnum() else "-" for c in name)
+    path.mkdir(parents=True)
+    return path

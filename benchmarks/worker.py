@@ -1,12 +1,12 @@
-"""A process of its own for `crowds.py`: reads commands, one JSON object a line, until end of input.
+"""A process of its own for `processes.py`: reads commands, one JSON object a line, until the end.
 
-`prepare` opens a saver (once) and makes steps ahead; `go` saves them; `read` times opening a file
-and reading a thread. Every command is answered with one line: the seconds it took.
+Every command is answered with one line of JSON: the seconds it took, and what it has to say.
 """
 
 from __future__ import annotations
 
 import json
+import resource
 import sys
 import time
 from collections.abc import Mapping
@@ -14,9 +14,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from calls import save_step
-from savers import Saver, find_ours, open_saver
-from workloads import Step, TenChannels, thread
+from entrants import Saver, Spot, open_saver
+from workloads import Chat, Step, TenChannels, thread
 
 
 class Session:
@@ -30,40 +29,66 @@ class Session:
 
     def prepare(self, command: Mapping[str, Any]) -> None:
         """Make the next steps of this process's thread, out of the time that is measured."""
-        folder = command["folder"]
-        if folder not in self.states:
-            opened = open_saver(command["saver"], Path(folder), command["synchronous"])
-            saver = self.stack.enter_context(opened)
-            self.states[folder] = (saver, TenChannels(saver, command["thread"]))
-        self.saver, state = self.states[folder]
+        spot = Spot(**command["spot"])
+        if spot.folder not in self.states:
+            saver = self.stack.enter_context(open_saver(spot))
+            self.states[spot.folder] = (saver, TenChannels(saver, command["thread"]))
+        self.saver, state = self.states[spot.folder]
         self.steps = [state.change_one() for _ in range(command["steps"])]
 
     def go(self, command: Mapping[str, Any]) -> None:
         """Save the prepared steps."""
         assert self.saver is not None
         for step in self.steps:
-            save_step(self.saver, step)
+            self.saver.put(*step.arguments)
 
     def read(self, command: Mapping[str, Any]) -> None:
-        """Open the file and read the newest checkpoint of a thread."""
-        saver = self.stack.enter_context(
-            open_saver(command["saver"], Path(command["folder"]), "NORMAL")
-        )
+        """Open the store and read the newest checkpoint of a thread."""
+        saver = self.stack.enter_context(open_saver(Spot(**command["spot"])))
         if saver.get_tuple(thread(command["thread"])) is None:
             raise RuntimeError(f"{command['thread']} was saved and is not found")
+
+    def converse(self, command: Mapping[str, Any]) -> int:
+        """Have a conversation; how many bytes larger the process is than before."""
+        saver = self.stack.enter_context(open_saver(Spot(**command["spot"])))
+        chat = Chat(saver)
+        chat.turn()
+        before = resident_bytes()
+        for _ in range(command["turns"]):
+            chat.turn()
+        return resident_bytes() - before
+
+    def ready(self, command: Mapping[str, Any]) -> None:
+        """Importing is not what the others measure."""
+        __import__(IMPORTS.get(command["saver"], "langgraph_durable"))
+
+
+IMPORTS = {
+    "stock sqlite": "langgraph.checkpoint.sqlite",
+    "stock postgres": "langgraph.checkpoint.postgres",
+    "official redis": "langgraph.checkpoint.redis",
+}
+
+
+def resident_bytes() -> int:
+    """The memory this process occupies now (its peak, where the system does not say)."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        line = next(one for one in status.read_text().splitlines() if one.startswith("VmRSS"))
+        return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def main() -> None:
     """Answer commands until the benchmark closes our input."""
-    find_ours()  # importing is not what `read` measures
     with ExitStack() as stack:
         session = Session(stack)
-        verbs = {"prepare": session.prepare, "go": session.go, "read": session.read}
         for line in sys.stdin:
             command = json.loads(line)
-            started = time.perf_counter()
-            verbs[command["do"]](command)
-            print(time.perf_counter() - started, flush=True)
+            cpu, began = time.process_time(), time.perf_counter()
+            said = getattr(session, command["do"])(command)
+            took = {"wall": time.perf_counter() - began, "cpu": time.process_time() - cpu}
+            print(json.dumps({**took, "said": said}), flush=True)
 
 
 if __name__ == "__main__":

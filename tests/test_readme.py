@@ -45,6 +45,7 @@ SECTIONS = dict.fromkeys(block.section for block in BLOCKS if block.kind == "pyt
 def masked(output: str) -> str:
     """`output` without what differs from run to run."""
     output = re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "<id>", output)
+    output = re.sub(r"[\d.]+ kB", "<n> kB", output)
     return re.sub(r"(bytes|ms)=[\d.]+", r"\1=<n>", output)
 
 

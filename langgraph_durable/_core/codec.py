@@ -306,11 +306,11 @@ class Decoder:
         held: Mapping[int, bytes] | None = None,
     ) -> None:
         self._load_item: Callable[[bytes], Any]
-        self._load_items: Callable[[Sequence[bytes]], list[Any]]
+        self._load_models: Callable[[Sequence[bytes]], list[Any] | None]
         if isinstance(serde, ExactSerializer):
-            self._load_item, self._load_items = serde.load_item, serde.load_items
+            self._load_item, self._load_models = serde.load_item, serde.load_models
         else:
-            self._load_item, self._load_items = partial(_load_item, serde), self._one_by_one
+            self._load_item, self._load_models = partial(_load_item, serde), _no_models
         self._serde, self._thread_id = serde, thread_id
         self._seed = seal.log_seed(thread_id)
         self._items = items
@@ -369,9 +369,6 @@ class Decoder:
             return self._dict(raws[0], values)
         raise seal.Damaged(f"unknown form {form!r}")
 
-    def _one_by_one(self, raws: Sequence[bytes]) -> list[Any]:
-        return [self._load_item(raw) for raw in raws]
-
     def _dict(self, keys: bytes, values: list[Any]) -> dict[str, Any]:
         names = self._load_item(keys)
         if type(names) is not list or len(names) != len(values):
@@ -416,9 +413,10 @@ class Decoder:
         return [(digest(raw, SEED), n, raw) for n, raw in self.raws.items()]
 
     def _many(self, raws: Sequence[bytes]) -> list[Any]:
+        models = self._load_models(raws)
+        if models is not None:
+            return models
         load = self._load_item
-        if not any(raw[0] & _GROUPED for raw in raws):
-            return self._load_items(raws)
         out: list[Any] = []
         for raw in raws:
             if raw[0] & _GROUPED:
@@ -429,6 +427,10 @@ class Decoder:
             else:
                 out.append(load(raw))
         return out
+
+
+def _no_models(raws: Sequence[bytes]) -> None:
+    return None
 
 
 def _load_item(serde: SerializerProtocol, raw: bytes) -> Any:

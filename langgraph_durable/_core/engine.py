@@ -327,6 +327,7 @@ class Engine:
         values, versions = checkpoint["channel_values"], checkpoint["channel_versions"]
         entries: dict[str, Entry] = {}
         elsewhere: dict[str, Version] = {}
+        fresh: set[str] = set()
         kept = False
         for channel in {**values, **versions}:
             version = versions.get(channel)
@@ -338,6 +339,7 @@ class Engine:
             if channel in values:
                 ref, form = encoder.value(channel, values[channel])
                 entries[channel] = Entry(version, form, ref)
+                fresh.add(channel)
             elif channel not in new_versions and base.versions.get(channel) != version:
                 elsewhere[channel] = version
         if part and elsewhere and base.schema == schema:
@@ -370,6 +372,7 @@ class Engine:
             (ns, checkpoint["id"]),
             Record(header.versions, entries, header.capsules, schema),
             run,
+            fresh,
         )
         return CheckpointDraft(
             thread_id=thread_id,
@@ -381,6 +384,7 @@ class Engine:
             parent=parent,
             run=run,
             refs=header.refs(),
+            fresh=fresh,
             body=header.body(),
             guard=guard,
             root=guard.root,

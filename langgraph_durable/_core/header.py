@@ -65,39 +65,42 @@ class Header:
     """Where it is noted which program stored this."""
 
     def refs(self) -> Refs:
-        values = (entry.ref for entry in self.entries.values())
-        refs = (*values, *(ref for _, ref in self.capsules.values()))
-        return refs if self.origin is None else (*refs, self.origin)
+        refs = [entry.ref for entry in self.entries.values()]
+        if self.capsules:
+            refs += [ref for _, ref in self.capsules.values()]
+        if self.origin is not None:
+            refs.append(self.origin)
+        return tuple(refs)
 
     def body(self) -> bytes:
-        table: dict[Version, int] = {}
-
-        def index(version: Version | None) -> int:
+        table: dict[Any, int] = {}
+        add = table.setdefault
+        values = []
+        spelled_out = set()
+        for channel, (version, form, _) in self.entries.items():
             # 1 and 1.0 are one dict key but two versions, hence the type in the key.
-            if version is None:
-                return -1
-            key: Any = version if type(version) is str else (type(version), version)
-            return table.setdefault(key, len(table))
-
-        entries = self.entries
-        values = [(index(e.version), e.form) for e in entries.values()]
-        bare = [
-            (seal.name(name), index(version))
-            for name, version in self.versions.items()
-            if name not in entries or entries[name].version != version
-        ]
-        seen = [
-            (
-                seal.name(node),
-                [x for ch, v in channels.items() for x in (seal.name(ch), index(v))],
-            )
-            for node, channels in self.seen.items()
-        ]
+            key = version if type(version) is str else (type(version), version)
+            values.append((-1 if version is None else add(key, len(table)), form))
+            if self.versions.get(channel) == version:
+                spelled_out.add(channel)
+        bare = []
+        if len(spelled_out) < len(self.versions):
+            for channel, version in self.versions.items():
+                if channel not in spelled_out:
+                    key = version if type(version) is str else (type(version), version)
+                    bare.append((seal.name(channel), add(key, len(table))))
+        seen = []
+        for node, channels in self.seen.items():
+            flat: list[str | bytes | int] = []
+            for channel, version in channels.items():
+                key = version if type(version) is str else (type(version), version)
+                flat += (seal.name(channel), add(key, len(table)))
+            seen.append((seal.name(node), flat))
         capsules = [
             (capsule.seed, capsule.seed_items, [list(w) for w in capsule.writes])
             for capsule, _ in self.capsules.values()
         ]
-        spelled = [_shortened(key) if type(key) is str else key[1] for key in table]  # type: ignore[index]
+        spelled = [_shortened(key) if type(key) is str else key[1] for key in table]
         first = FORMAT, spelled, values, bare, seen
         flags = self.linked | self.continued << 1
         if self.schema is not None:

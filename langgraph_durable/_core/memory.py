@@ -59,6 +59,8 @@ class Learned(NamedTuple):
     place: tuple[str, str] = ("", "")
     record: Record | None = None
     run: str | None = None
+    fresh: Iterable[str] = ()
+    """The channels of the record whose refs may name items that have no number yet."""
 
 
 class Part:
@@ -195,9 +197,9 @@ class Pledge:
         record = new.record
         if record is not None and finals:
             entries = dict(record.entries)
-            for channel, (version, form, ref) in record.entries.items():
-                if (final := settled(ref, finals)) is not ref:
-                    entries[channel] = Entry(version, form, final)
+            for channel in new.fresh:
+                version, form, ref = entries[channel]
+                entries[channel] = Entry(version, form, settled(ref, finals))
             record = record._replace(entries=entries)
         items = [(digest, n, raw) for (digest, _, raw), n in zip(new.items, finals, strict=False)]
         self._taught = self._memory.learn(

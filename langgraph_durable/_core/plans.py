@@ -728,6 +728,7 @@ _set_fields_set, _set_extra, _set_private = (
     BaseModel.__dict__[f"__pydantic_{slot}__"].__set__
     for slot in ("fields_set", "extra", "private")
 )
+_set_values = BaseModel.__dict__["__dict__"].__set__
 
 
 def _default(private: Any) -> Any:
@@ -786,7 +787,7 @@ class ModelPlan(State):
         if fingerprint != self.fingerprint:
             return self.construct(values | (extra or {}), self._validate)
         made: Any = _new(self.cls)
-        _set(made, "__dict__", values)
+        _set_values(made, values)
         names = self.sets.get(fields_set) if type(fields_set) is int else None
         _set_fields_set(made, self._names(fields_set) if names is None else set(names))
         _set_extra(made, extra)

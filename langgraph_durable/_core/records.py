@@ -1,11 +1,11 @@
 """What crosses the port between the rules and a store: rows of bytes, and drafts of rows.
 
 The items of a thread are numbered 0, 1, 2 ... in one log. A *run* is a stretch of numbers, written
-flat: `(start, count, start, count, ...)`. A *ref* says which runs a channel's value needs. Refs
-travel beside the body, in plain msgpack, so that a store can fetch and count items without
-understanding anything else. A long ref leaves its first runs to *spine* items, each of which holds
-some runs in its turn: they are shared like any item, so that a list in many pieces does not spell
-all of them in every record.
+flat: `(start, count, start, count, ...)`, and stored with gaps instead of starts. A *ref* says
+which runs a channel's value needs. Refs travel beside the body, in plain msgpack, so that a store
+can fetch and count items without understanding anything else. A long ref leaves its first runs to
+*spine* items, each of which holds some runs in its turn: they are shared like any item, so that a
+list in many pieces does not spell all of them in every record.
 
 A draft is a row whose new items have no numbers yet: they are written `~0, ~1, ...` (negative)
 in the order they stand in `Draft.items`. The store alone knows which number comes next,
@@ -55,7 +55,7 @@ Refs = tuple[Ref, ...]
 
 
 def pack_refs(refs: Iterable[Ref]) -> bytes:
-    packed = [_packed(ref) if len(ref.runs) <= SHORT_REF else _pack_ref(ref) for ref in refs]
+    packed = [_packed(ref) if len(ref[1]) <= SHORT_REF else _pack_ref(ref) for ref in refs]
     # The head of a short array as msgpack spells it: 2 us less than asking for it.
     count = len(packed)
     if count < 16:
@@ -64,10 +64,38 @@ def pack_refs(refs: Iterable[Ref]) -> bytes:
 
 
 def _pack_ref(ref: Ref) -> bytes:
-    parts: list[Any] = [seal.name(ref.channel), ref.runs, ref.kind]
+    parts: list[Any] = [seal.name(ref.channel), _gaps(ref.runs), ref.kind]
     if ref.spine:
-        parts.append(ref.spine)
+        parts.append(_gaps(ref.spine))
     return ormsgpack.packb(parts)
+
+
+def _gaps(runs: Runs) -> Sequence[int]:
+    """Runs as they are stored: instead of where each starts, how far behind the end of the last.
+
+    Most gaps take one byte where the numbers of a long thread take three: LangGraph gives messages
+    their ids when they have been stored once without, so a conversation is a run for each message.
+    """
+    if len(runs) <= 2:
+        return runs
+    gaps = list(runs)
+    gaps[2::2] = [
+        start - last - count
+        for start, last, count in zip(runs[2::2], runs[::2], runs[1::2], strict=False)
+    ]
+    return gaps
+
+
+def _starts(gaps: Sequence[int]) -> Runs:
+    """The inverse of `_gaps`."""
+    if len(gaps) <= 2:
+        return tuple(gaps)
+    runs: list[int] = []
+    end = 0
+    for gap, count in zip(gaps[::2], gaps[1::2], strict=True):
+        runs += (end + gap, count)
+        end += gap + count
+    return tuple(runs)
 
 
 SHORT_REF = 8
@@ -82,7 +110,7 @@ def unpack_refs(blob: bytes) -> Refs:
 def _unpack(blob: bytes) -> Refs:
     try:
         return tuple(
-            Ref(seal.unname(channel), tuple(runs), kind, *map(tuple, spine))
+            Ref(seal.unname(channel), _starts(runs), kind, *map(_starts, spine))
             for channel, runs, kind, *spine in ormsgpack.unpackb(blob)
         )
     except Exception as error:
@@ -103,17 +131,31 @@ def numbers(runs: Runs) -> Iterator[int]:
         yield from range(start, start + count)
 
 
-def joined(order: Iterable[int]) -> Runs:
+def joined(order: Sequence[int]) -> Runs:
     """Item numbers in order as runs; new items (negative) run downwards."""
     runs: list[int] = []
     following = None
-    for n in order:
-        if n == following:
-            runs[-1] += 1
-        else:
-            runs += (n, 1)
-        following = n + 1 if n >= 0 else n - 1
+    for begin in range(0, len(order), STRETCH):
+        some = order[begin : begin + STRETCH]
+        first, step = some[0], 1 if some[0] >= 0 else -1
+        if len(some) > FEW and some == list(range(first, first + step * len(some), step)):
+            # Nearly all of a long conversation, and compared without a step of Python for each.
+            if first == following:
+                runs[-1] += len(some)
+            else:
+                runs += (first, len(some))
+            following = some[-1] + step
+            continue
+        for n in some:
+            if n == following:
+                runs[-1] += 1
+            else:
+                runs += (n, 1)
+            following = n + 1 if n >= 0 else n - 1
     return tuple(runs)
+
+
+STRETCH, FEW = 64, 8
 
 
 def placed(runs: Runs, final: Sequence[int]) -> Runs:
@@ -146,9 +188,14 @@ def order_of(ref: Ref, spines: Spines) -> list[int]:
     """The numbers of all items of a value, in order."""
     order: list[int] = []
     for n in numbers(ref.spine):
-        order += numbers(spines(n))
-    order += numbers(ref.runs)
+        _extend(order, spines(n))
+    _extend(order, ref.runs)
     return order
+
+
+def _extend(order: list[int], runs: Runs) -> None:
+    for at in range(0, len(runs), 2):
+        order += range(runs[at], runs[at] + runs[at + 1])
 
 
 def stretches(refs: Iterable[Ref], spines: Spines) -> set[tuple[int, int]]:
@@ -337,13 +384,17 @@ class CheckpointDraft(Draft):
     parent: str | None = None
     run: str | None = None
     refs: Refs = ()
+    fresh: Collection[str] = ()
+    """The channels whose refs may name new items."""
     body: bytes = b""
     guard: Guard = Guard()
     announce_run: bool = False
     """The run has not been noted for this thread yet."""
 
     def row(self, finals: Finals) -> CheckpointRow:
-        refs = [settled(ref, finals) for ref in self.refs]
+        refs: Sequence[Ref] = self.refs
+        if finals:
+            refs = [settled(ref, finals) if ref[0] in self.fresh else ref for ref in refs]
         bare = CheckpointRow(self.ns, self.id, self.parent, self.run, pack_refs(refs), self.body)
         return bare.sealed(self.thread_id)
 

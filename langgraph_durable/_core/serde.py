@@ -16,7 +16,7 @@ import pathlib
 import re
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -62,6 +62,9 @@ _TAG_CODES = {tag: bytes([code]) for code, tag in enumerate(ITEM_TAGS)}
 _NAMED = 0x3F
 _LEAD = 0xC1
 _MODEL_LEAD = bytes((0, _LEAD, MODEL))
+_ARRAY_LEAD = b"\xdd"  # of an array with four bytes for its length
+TOGETHER = 64
+"""Models unpacked at once: larger buffers come from the system each time, and cost more."""
 # Records inside records. Each costs three Python frames on load, and LangGraph has its own.
 _LEVELS = 100
 _TOO_DEEP = "the value is nested too deeply to be stored"
@@ -568,22 +571,28 @@ class ExactSerializer(JsonPlusSerializer):
             raise CorruptionError(f"unknown item tag {raw[0]}")
         return self.loads_typed((ITEM_TAGS[raw[0]], raw[1:]))
 
-    def load_items(self, raws: Iterable[bytes]) -> list[Any]:
-        """`load_item` of each; a conversation passes through here whole at every read."""
-        out: list[Any] = []
-        hook, plan_of, load = self._hook, self._messages.get, self.load_item
+    def load_models(self, raws: Sequence[bytes]) -> list[Any] | None:
+        """`load_item` of each, if all are models and load without trouble; else None.
+
+        A conversation passes through here whole at every read: it is unpacked in a few arrays.
+        """
+        packed = [raw[3:] for raw in raws if raw.startswith(_MODEL_LEAD)]
+        if not packed or len(packed) < len(raws):
+            return None
+        plan_of, rebuild, made = self._messages.get, self._rebuild, []
         try:
-            for raw in raws:
-                if raw.startswith(_MODEL_LEAD):
-                    inner = unpackb(raw[3:], ext_hook=hook)
+            for begin in range(0, len(packed), TOGETHER):
+                some = packed[begin : begin + TOGETHER]
+                array = b"".join((_ARRAY_LEAD, len(some).to_bytes(4, "big"), *some))
+                for inner in unpackb(array, ext_hook=self._hook):
                     plan = plan_of(inner[0]) if type(inner[0]) is int else None
-                    made = self._rebuild(MODEL, inner) if plan is None else plan.rebuild(inner)
-                    out.append(made)
-                else:
-                    out.append(load(raw))
+                    made.append(rebuild(MODEL, inner) if plan is None else plan.rebuild(inner))
         except BaseException as error:
-            raise _explained(error)  # noqa: B904
-        return out
+            cause = _explained(error)
+            if not isinstance(cause, Exception):  # an interrupt, maybe from within the unpacker
+                raise cause  # noqa: B904
+            return None  # `load_item` finds out what is wrong with it
+        return made
 
     def loads_typed(self, data: tuple[str, bytes]) -> Any:
         """Return the value that `dumps_typed`, or the stock serializer, was given."""

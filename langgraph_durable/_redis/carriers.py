@@ -18,6 +18,7 @@ from redis import exceptions as theirs
 
 from langgraph_durable._redis import failures, plain
 from langgraph_durable._redis.clients import Source
+from langgraph_durable._redis.lines import Lines, read_reply
 from langgraph_durable._redis.requests import Call, Command, Reply, Request
 
 logger = logging.getLogger("langgraph_durable")
@@ -68,7 +69,7 @@ class Settings:
             if isinstance(reply, BaseException):
                 return reply
         if not waited:
-            return list(replies)
+            return replies if isinstance(replies, list) else list(replies)
         *outcome, confirmed = replies
         if confirmed < self.replicas:
             return failures.NotReplicated(
@@ -84,6 +85,7 @@ class Carrier:
     def __init__(self, source: Source, settings: Settings) -> None:
         self.source, self.settings = source, settings
         self._client: Any = None
+        self._lines: Lines | None = None
         self._making = threading.Lock()
 
     @property
@@ -93,23 +95,31 @@ class Carrier:
                 if self._client is None:
                     client = self.source.make()
                     _look_around(self.source.name, lambda: client.execute_command("INFO"))
+                    if not self.source.is_cluster:
+                        self._lines = Lines(client.connection_pool, keeps=self.source.is_ours)
                     self._client = client
         return self._client
 
     def carry_out(self, requests: Sequence[Request]) -> list[Outcome]:
         """Replies to each request, or the error that it met; ours, not redis-py's."""
-        outcomes: dict[int, Outcome] = {}
+        outcomes: list[Outcome] = []
         left = list(range(len(requests)))
         for pause in pauses(self.settings.patience):
             if pause:
                 time.sleep(pause)
-            replies = self._attempt([requests[k] for k in left])
-            outcomes.update(zip(left, replies, strict=True))
+            again = self._attempt([requests[k] for k in left] if outcomes else requests)
+            if not outcomes:
+                outcomes = again
+                if all(type(outcome) is list for outcome in outcomes):
+                    return outcomes
+            for k, outcome in zip(left, again, strict=True):
+                outcomes[k] = outcome
             left = [k for k in left if _is_passing(outcomes[k])]
             if not left:
                 break
         return [
-            explained(outcomes[k], self.source.name, request) for k, request in enumerate(requests)
+            explained(outcome, self.source.name, request)
+            for outcome, request in zip(outcomes, requests, strict=True)
         ]
 
     def _attempt(self, requests: Sequence[Request]) -> list[Outcome]:
@@ -132,44 +142,37 @@ class Carrier:
     # ---- one server --------------------------------------------------------------------------
 
     def _together(self, requests: Sequence[Request]) -> list[Outcome]:
-        batches = [[*request.index, *self.settings.commands(request)] for request in requests]
-        waits = [request.writes and self.settings.replicas > 0 for request in requests]
-        for batch, waited in zip(batches, waits, strict=True):
+        commands: list[Command] = []
+        spans: list[tuple[int, int, bool]] = []
+        for request in requests:
+            commands += request.index
+            begin = len(commands)
+            commands += self.settings.commands(request)
+            waited = request.writes and self.settings.replicas > 0
             if waited:
-                batch.append(self.settings.wait)
-        replies = iter(self._send([command for batch in batches for command in batch]))
+                commands.append(self.settings.wait)
+            spans.append((begin, len(commands), waited))
+        replies = self._send(commands)
         outcomes: list[Outcome] = []
-        for request, batch, waited in zip(requests, batches, waits, strict=True):
-            own = [next(replies) for _ in batch][len(request.index) :]
-            outcome = self.settings.settle(own, waited=waited)
+        for request, (begin, end, waited) in zip(requests, spans, strict=True):
+            outcome = self.settings.settle(replies[begin:end], waited=waited)
             if isinstance(outcome, theirs.NoScriptError):
                 outcome = self._spelled(request, waited)
-            elif failures.is_denied_script(outcome):
+            elif isinstance(outcome, BaseException) and failures.is_denied_script(outcome):
                 self.settings.scripts = False
                 outcome = self._alone(request)
             outcomes.append(outcome)
         return outcomes
 
     def _send(self, commands: Sequence[Command]) -> list[Reply]:
-        """All commands on one connection, in one round trip; errors are replies.
-
-        Past the client, which would spend a third of the time of a small put on its own affairs.
-        """
-        if self.source.is_cluster:
-            with self.client.pipeline(transaction=False) as pipe:
-                for command in commands:
-                    pipe.execute_command(*command)
-                return pipe.execute(raise_on_error=False)  # type: ignore[no-any-return]
-        pool = self.client.connection_pool
-        connection = pool.get_connection()
-        try:
-            connection.send_packed_command(connection.pack_commands(commands))
-            return [_reply(connection) for _ in commands]
-        except BaseException:
-            connection.disconnect()  # what comes next on it would be the answer to this
-            raise
-        finally:
-            pool.release(connection)
+        """All commands in one round trip; errors are replies."""
+        client = self.client
+        if self._lines is not None:
+            return self._lines.send(commands)
+        with client.pipeline(transaction=False) as pipe:
+            for command in commands:
+                pipe.execute_command(*command)
+            return pipe.execute(raise_on_error=False)  # type: ignore[no-any-return]
 
     def _spelled(self, request: Request, waited: bool) -> Outcome:
         """The same for a server that does not know the script (it was restarted, or flushed)."""
@@ -261,7 +264,7 @@ class Carrier:
 
         def ask(commands: Sequence[Command]) -> list[Reply]:
             connection.send_packed_command(connection.pack_commands(commands))
-            replies = [_reply(connection) for _ in commands]
+            replies = [read_reply(connection) for _ in commands]
             plain.check(replies)
             return replies
 
@@ -281,6 +284,8 @@ class Carrier:
 
     def close(self) -> None:
         client, self._client = self._client, None
+        if self._lines is not None:
+            self._lines.let_go()
         if client is not None and self.source.is_ours:
             client.close()
 
@@ -288,14 +293,7 @@ class Carrier:
         """In a forked child: the connections are the parent's."""
         self._making = threading.Lock()
         if self.source.is_ours:
-            self._client = None
-
-
-def _reply(connection: Any) -> Reply:
-    try:
-        return connection.read_response()
-    except theirs.ResponseError as error:
-        return error
+            self._client = self._lines = None
 
 
 def _is_passing(outcome: Outcome) -> bool:

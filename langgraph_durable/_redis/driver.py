@@ -10,19 +10,19 @@ user has given an asyncio client, the waiting is done by that client, on its loo
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import os
 import queue
 import threading
 import weakref
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar, cast
 
 from langgraph_durable._redis.carriers import Carrier, Outcome
 from langgraph_durable._redis.loops import LoopCarrier
 from langgraph_durable._redis.marks import Marks
 from langgraph_durable._redis.requests import Request
+from langgraph_durable._workers import deliver, waiting
 from langgraph_durable.errors import ConfigurationError, StorageError
 
 T = TypeVar("T")
@@ -181,28 +181,13 @@ def _serve(jobs: Sequence[_Job]) -> None:
                 ready.append(job)
             else:
                 by_carrier.setdefault(job.carrier, []).append((job, request))
-        _deliver(ready)
+        deliver(ready)
         active = []
         for carrier, some in by_carrier.items():
             outcomes: Sequence[Outcome] = carrier.carry_out([request for _, request in some])
             for (job, _), outcome in zip(some, outcomes, strict=True):
                 job.sent = outcome
                 active.append(job)
-
-
-def _deliver(ready: Iterable[_Job]) -> None:
-    """Wake each loop once for all its jobs. A loop that is closed wants nothing any more."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
-    for job in ready:
-        by_loop.setdefault(job.loop, []).append(job)
-    for loop, jobs in by_loop.items():
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(_settle, jobs)
-
-
-def _settle(jobs: Iterable[_Job]) -> None:
-    for job in jobs:
-        job.settle()
 
 
 Inbox = queue.SimpleQueue[_Job | None]
@@ -241,19 +226,9 @@ class _Workers:
 def _work(inbox: Inbox, idle: threading.Semaphore, batch: int) -> None:
     """The life of a worker: all that waits, together; then again."""
     while True:
-        job = inbox.get()
-        jobs: list[_Job] = []
-        while job is not None:
-            jobs.append(job)
-            if len(jobs) == batch:
-                break
-            try:
-                job = inbox.get_nowait()
-            except queue.Empty:
-                break
+        jobs, stop = waiting(inbox, batch)
         _serve(jobs)
-        stop = job is None
-        del job, jobs
+        del jobs
         if stop:
             return
         idle.release()

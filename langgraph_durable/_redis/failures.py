@@ -68,6 +68,8 @@ def _code(error: BaseException) -> str:
         if isinstance(error, kind):
             return code
     text = str(error)
+    if text.startswith("TTL exhausted"):  # redis-py was sent around until it had enough
+        return "TRYAGAIN"
     if text.startswith("Error running script"):  # Redis 6.2 puts the error of a command last
         text = text.rpartition(": -")[2]
     first = text.partition(" ")[0]

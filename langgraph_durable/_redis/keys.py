@@ -8,6 +8,7 @@ prefixes, ever meet. A *place* is `id NUL ns` with the id escaped, so that place
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 import xxhash
@@ -85,6 +86,12 @@ class ThreadKeys(NamedTuple):
     places: bytes
 
 
+@lru_cache(maxsize=1024)
+def _of_thread(root: bytes, thread_id: str) -> ThreadKeys:
+    tagged = root + b"{%b}:" % _tag(thread_id)
+    return ThreadKeys(tagged + b"h", tagged + b"x")
+
+
 class Keys:
     """All keys under one prefix."""
 
@@ -101,8 +108,7 @@ class Keys:
         """The number of the storage format of all that is under this prefix."""
 
     def thread(self, thread_id: str) -> ThreadKeys:
-        tagged = self._root + b"{%b}:" % _tag(thread_id)
-        return ThreadKeys(tagged + b"h", tagged + b"x")
+        return _of_thread(self._root, thread_id)
 
     def run(self, run: str) -> bytes:
         """A set of the threads that a run wrote to."""

@@ -148,12 +148,17 @@ class _Thread:
             listed = rows.digests((yield from self.get(tasks_field(place, page))) or b"")
             for digest in listed:
                 packed = yield from self.get(task_field(digest))
-                found += [None] if packed is None else [r[2] for r in rows.unpack_task(packed)]
+                try:
+                    found += [None] if packed is None else [r[2] for r in rows.unpack_task(packed)]
+                except struct.error:
+                    found.append(packed)  # the reader will notice
             page, full = page + 1, len(listed) == DIGESTS
         return found
 
 
 def _parent_of(row: bytes) -> bytes | None:
+    if len(row) < 6:  # the reader will notice
+        return None
     (length,) = struct.unpack_from(">H", row)
     return row[6 : 5 + length] if length else None
 
@@ -199,7 +204,10 @@ def _put_writes(keys: ThreadKeys, args: list[bytes]) -> Twin:
         if head != id:
             return thread.answer(b"MOVED", head)
     packed = yield from thread.get(task_field(task))
-    held = {row[0]: row for row in rows.unpack_task(packed or b"")}
+    try:
+        held = {row[0]: row for row in rows.unpack_task(packed or b"")}
+    except struct.error:
+        return [b"TORN", id], []
     new = [(int(args[k]), int(args[k + 1]), args[k + 2]) for k in range(14, end, 3)]
     for first, many, _ in held.values():
         for idx, own, _ in new:

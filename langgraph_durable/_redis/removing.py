@@ -26,8 +26,9 @@ from langgraph_durable._core.records import (
 )
 from langgraph_durable._core.retention import id_at
 from langgraph_durable._redis import keys, rows
+from langgraph_durable._redis.listing import threads
 from langgraph_durable._redis.marks import Seen, new_epoch, new_token
-from langgraph_durable._redis.reading import MANY, about, ask, fetch, fields, steadily, threads
+from langgraph_durable._redis.reading import MANY, about, ask, fetch, fields, steadily
 from langgraph_durable._redis.requests import Call, Command, Request, Word
 from langgraph_durable._redis.writing import Context, announcements, refuse
 from langgraph_durable.errors import ConfigurationError, StorageBusy, StorageFull

@@ -18,6 +18,8 @@ from langgraph_durable._redis.keys import DIGEST, id_bytes, id_text, unplace
 
 Accept = Callable[[str, CheckpointRow], bool]
 _HEAD = struct.Struct(">HI")
+_GARBLED = (struct.error, ValueError, TypeError, AttributeError, seal.Damaged)
+"""What taking apart bytes that were not written so can raise."""
 
 
 def pack_checkpoint(row: CheckpointRow) -> bytes:
@@ -36,7 +38,7 @@ def unpack_checkpoint(thread_id: str, place: bytes, blob: bytes) -> CheckpointRo
         run, body = ormsgpack.unpackb(blob[at + refs :])
         run = None if run is None else unname(run)
         return CheckpointRow(ns, id, parent, run, blob[at : at + refs], bytes(body))
-    except (struct.error, ValueError, TypeError, AttributeError) as error:
+    except _GARBLED as error:
         raise _unreadable(thread_id, id, error) from error
 
 
@@ -54,7 +56,7 @@ def unpack_write(thread_id: str, place: bytes, blob: bytes) -> WriteRow:
         task, idx, count, path, run, body = ormsgpack.unpackb(blob[end:])
         named = unname(task), idx, count, unname(path), None if run is None else unname(run)
         return WriteRow(ns, id, *named, blob[_HEAD.size : end], bytes(body))
-    except (struct.error, ValueError, TypeError, AttributeError) as error:
+    except _GARBLED as error:
         raise _unreadable(thread_id, id, error) from error
 
 

@@ -19,7 +19,7 @@ from langgraph_durable._core.records import (
     Stored,
     WritesDraft,
 )
-from langgraph_durable._redis import reading, removing, writing
+from langgraph_durable._redis import listing, reading, removing, writing
 from langgraph_durable._redis.formats import Format
 from langgraph_durable._redis.rows import Accept
 from langgraph_durable._redis.writing import Context
@@ -46,8 +46,8 @@ class RedisStorage:
         items: bool = True,
     ) -> Page:
         await self._format.check()
-        wish = reading.Wish(selection, after, size, accept, items)
-        return await reading.page(self.context, wish)
+        wish = listing.Wish(selection, after, size, accept, items)
+        return await listing.page(self.context, wish)
 
     async def chain(
         self, thread_id: str, ns: str, id: str | None, channels: Sequence[str]

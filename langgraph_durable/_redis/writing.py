@@ -131,9 +131,10 @@ async def _attempt(
     end: Callable[[Answer], bool],
 ) -> Stored:
     """Number, send, and do it again with what the server has answered."""
-    thread_id, fresh = draft.thread_id, new_epoch()
+    thread_id = draft.thread_id
     for collisions in range(TRIES):
-        token = new_token()  # a token stands for these very numbers: others may rely on them
+        # A token stands for these very numbers: others may rely on them.
+        token, fresh = new_token(), new_epoch()
         mark = context.marks.get(thread_id)
         if draft.epoch is not None and (
             mark is None or mark.stamp != draft.epoch or draft.memory.is_void()
@@ -186,10 +187,13 @@ async def _send(
     expected = _expected(mark.seen) if mark and numbered.shares else ("", "", "")
     run = draft.run if draft.announce_run and draft.run else ""
     common = token, *expected, fresh, context.life, keys.encoded(run), numbered.flights
+    index: Sequence[Command] = ()
+    if run or mark is None:
+        index = list(announcements(context, thread_id, [run] if run else [], mark is None))
     [answer] = await Request(
         f"thread {thread_id!r}",
         call=Call(script, context.keys.thread(thread_id), (*common, *own, *numbered.words)),
-        index=list(announcements(context, thread_id, [run] if run else [], mark is None)),
+        index=index,
         writes=True,
     )
     return answer, size
@@ -226,6 +230,9 @@ def refuse(thread_id: str, answer: Answer) -> None:
         raise CorruptionError(
             f"thread {thread_id!r}: checkpoint {keys.id_text(answer[1])}, the latest, is missing"
         )
+    if answer[0] == b"TORN":
+        where = f"thread {thread_id!r}, checkpoint {keys.id_text(answer[1])}"
+        raise seal.damaged(where, seal.Damaged("a record of pending writes"))
     raise CorruptionError(
         f"thread {thread_id!r}: a part of it is missing, as if the server had evicted it. Set "
         "maxmemory-policy to noeviction; delete the thread, or restore it from a backup."

@@ -19,6 +19,7 @@ import contextvars
 import os
 import queue
 import sqlite3
+import sys
 import threading
 import time
 import weakref
@@ -31,6 +32,7 @@ from langgraph_durable._sqlite.failures import Foreign, explained, is_busy
 from langgraph_durable._sqlite.notes import Notes
 from langgraph_durable._sqlite.schema import begin, rollback
 from langgraph_durable._sqlite.storage import Transaction
+from langgraph_durable._workers import deliver, waiting
 from langgraph_durable.errors import StorageError
 
 CROWD = 0.02
@@ -119,7 +121,7 @@ class Database:
             self._commit(tickets)
             for job, ticket in zip(waiting, tickets, strict=True):
                 job.sent, job.error = ticket.result, ticket.error
-            _deliver(job for job in active if job.ended)
+            deliver(job for job in active if job.ended)
             active = waiting
 
     # ---- transactions ------------------------------------------------------------------------
@@ -387,21 +389,6 @@ class _Job:
             self.future.set_result(self.sent)
 
 
-def _deliver(ended: Iterable[_Job]) -> None:
-    """Wake each loop once for all its jobs. A loop that is closed wants nothing any more."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
-    for job in ended:
-        by_loop.setdefault(job.loop, []).append(job)
-    for loop, jobs in by_loop.items():
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(_settle, jobs)
-
-
-def _settle(jobs: Iterable[_Job]) -> None:
-    for job in jobs:
-        job.settle()
-
-
 Inbox = queue.SimpleQueue[_Job | None]
 
 
@@ -438,16 +425,7 @@ class _Workers:
 def _serve(inbox: Inbox, together: bool) -> None:
     """The life of a worker: all waiting jobs together (writes), or one after another (reads)."""
     while True:
-        job = inbox.get()
-        jobs = []
-        while job is not None:
-            jobs.append(job)
-            if not together:
-                break
-            try:
-                job = inbox.get_nowait()
-            except queue.Empty:
-                break
+        jobs, stop = waiting(inbox, sys.maxsize if together else 1)
         if jobs:
             database = jobs[0].database
             assert database is not None
@@ -455,8 +433,7 @@ def _serve(inbox: Inbox, together: bool) -> None:
             for each in jobs:
                 each.database = None
             del database, each
-        stop = job is None
-        del job, jobs
+        del jobs
         if stop:
             return
 

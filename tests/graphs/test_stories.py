@@ -25,7 +25,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Durability
 from play import STORIES, WAYS, Open, Play, Story, difference
 
-from langgraph_durable import DropIdle, Finished, KeepLast, MaxBytes, Milestones, Thin, retention
+from langgraph_durable import DropIdle, Finished, KeepLast, MaxBytes, Milestones, Thin, automatic
 
 _ = deltas, failures, flows, functional, pauses, schemas, travels  # each enters its stories
 
@@ -110,7 +110,7 @@ def test_a_story_goes_on_when_before_each_call_the_thread_is_pruned_or_the_clock
     if disturbance == "clock":
         between = lambda play: step_back()  # noqa: E731
     if disturbance == "automatic":
-        monkeypatch.setattr(retention, "STEP", 1)
+        monkeypatch.setattr(automatic, "STEP", 1)
         open = functools.partial(open_saver, retention=KeepLast(1) & MaxBytes("1 B"))
     told = Play(open, WAYS["reopened"], mode, between).tell(story)
     assert difference(undisturbed(told), expected) == ""

@@ -26,6 +26,16 @@ local function held_until(n)
   return nil
 end
 
+-- Runs as refs have them: each starts so far behind the end of the one before.
+local function starts(gaps)
+  local runs, last = {}, 0
+  for k = 1, #gaps, 2 do
+    runs[k], runs[k + 1] = last + gaps[k], gaps[k + 1]
+    last = runs[k] + runs[k + 1]
+  end
+  return runs
+end
+
 local function want(runs)
   for k = 1, #runs, 2 do
     local n, last = runs[k], runs[k] + runs[k + 1] - 1
@@ -63,7 +73,7 @@ local function collect()
   -- checksum, the byte 2, and runs.
   local had = held
   held = {}
-  for _, ref in ipairs(refs) do want(ref[4] or {}) end
+  for _, ref in ipairs(refs) do want(starts(ref[4] or {})) end
   fetch()
   held = had
   for k = 1, #items do
@@ -71,7 +81,7 @@ local function collect()
       want(cmsgpack.unpack(string.sub(items[k], 10)))
     end
   end
-  for _, ref in ipairs(refs) do want(ref[2]) end
+  for _, ref in ipairs(refs) do want(starts(ref[2])) end
   fetch()
 end
 

@@ -12,7 +12,9 @@ if ARGV[11] == '1' then
 end
 
 local packed = call('HGET', H, 't' .. task)
-local held, spans, at_idx = rows_in(packed or ''), {}, {}
+local is_good, held = pcall(rows_in, packed or '')
+if not is_good then return {'TORN', id} end
+local spans, at_idx = {}, {}
 for k, row in ipairs(held) do
   spans[#spans + 1] = row[1]
   spans[#spans + 1] = row[2]

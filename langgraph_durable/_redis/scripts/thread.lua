@@ -124,6 +124,7 @@ end
 
 -- A stored row is `length of parent + 1, length of refs, parent, refs, rest`.
 local function parent_of(row)
+  if #row < 6 then return nil end -- the reader will notice
   local length = struct.unpack('>I2', row)
   return length > 0 and string.sub(row, 7, 5 + length) or nil
 end
@@ -145,16 +146,17 @@ local function rows_in(packed)
   return rows
 end
 
--- The rows of all tasks of a checkpoint; `false` for a task that is listed and not there.
+-- The rows of all tasks of a checkpoint; `false` for a task that is listed and not there. What
+-- cannot be taken apart is handed on as it is: the reader will notice.
 local function rows_of_writes(place)
   local rows, page = {}, 0
   repeat
     local listed = call('HGET', H, 'w' .. page .. ':' .. place) or ''
     for at = 1, #listed, DIGEST do
       local packed = call('HGET', H, 't' .. string.sub(listed, at, at + DIGEST - 1))
-      for _, row in ipairs(packed and rows_in(packed) or {{0, 0, false}}) do
-        rows[#rows + 1] = row[3]
-      end
+      local is_good, own = pcall(rows_in, packed or '')
+      if not packed or not is_good then own = {{0, 0, packed}} end
+      for _, row in ipairs(own) do rows[#rows + 1] = row[3] end
     end
     page = page + 1
   until #listed < DIGEST * DIGESTS

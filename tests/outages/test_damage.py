@@ -1,0 +1,139 @@
+"""What somebody has changed in a thread's hash is noticed, and stays that thread's trouble."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+import servers
+from work import is_whole, line, put, steps, write
+
+from langgraph_durable import CorruptionError, RedisSaver
+from langgraph_durable.testing.model import at
+
+RECORDS = (b"c", b"t", b"w", b"i")
+"""Fields of checkpoints, of the writes of a task, of the tasks of a checkpoint, and of items."""
+Damage = Callable[[random.Random, bytes], bytes]
+
+
+def flipped(dice: random.Random, blob: bytes) -> bytes:
+    bit = dice.randrange(8 * len(blob))
+    changed = bytearray(blob)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+def cut(dice: random.Random, blob: bytes) -> bytes:
+    return blob[: dice.randrange(1, len(blob))]
+
+
+def lengthened(dice: random.Random, blob: bytes) -> bytes:
+    return blob + dice.randbytes(dice.randrange(1, 20))
+
+
+def replaced(dice: random.Random, blob: bytes) -> bytes:
+    return dice.randbytes(len(blob))
+
+
+@pytest.fixture(params=["with scripts", "without"])
+def saver(request: pytest.FixtureRequest, tmp_path: Any) -> Iterator[RedisSaver]:
+    """Without a memory, so that everything is read from the server."""
+    prefix = servers.prefix_for(tmp_path)
+    with RedisSaver(servers.shared().url, prefix=prefix, cache_bytes=0) as made:
+        made._settings.scripts = request.param == "with scripts"
+        yield made
+
+
+@pytest.fixture
+def admin() -> Iterator[redis.Redis]:
+    with servers.shared().client() as client:
+        yield client
+
+
+def hash_of(saver: RedisSaver, thread: str) -> bytes:
+    return saver._storage.context.keys.thread(thread).hash
+
+
+def records(admin: redis.Redis, hash: bytes) -> dict[bytes, bytes]:
+    return {name: blob for name, blob in admin.hgetall(hash).items() if name[:1] in RECORDS}
+
+
+def seen(saver: RedisSaver, thread: str) -> list[Any]:
+    """All that a reader can get of a thread."""
+    found = [saver.get_tuple(at(thread)), *saver.list(at(thread))]
+    return [(each.checkpoint, each.metadata, each.pending_writes) for each in found if each]
+
+
+@pytest.mark.parametrize("damage", [flipped, cut, lengthened, replaced])
+def test_a_changed_field_is_an_error_or_makes_no_difference(
+    damage: Damage, saver: RedisSaver, admin: redis.Redis, long: bool
+) -> None:
+    line(saver, "t", 3)
+    hash, truth, dice = hash_of(saver, "t"), seen(saver, "t"), random.Random(7)
+    noticed = 0
+    for name, blob in records(admin, hash).items():
+        for _ in range(200 if long else 6):
+            admin.hset(hash, name, damage(dice, blob))
+            try:
+                found = seen(saver, "t")
+            except CorruptionError:
+                noticed += 1
+            else:
+                assert found == truth, name
+        admin.hset(hash, name, blob)
+    assert noticed > 50
+    assert seen(saver, "t") == truth
+
+
+def test_writes_that_cannot_be_read_are_not_added_to(saver: RedisSaver, admin: redis.Redis) -> None:
+    line(saver, "t", 2)
+    hash = hash_of(saver, "t")
+    for name in records(admin, hash):
+        if name[:1] == b"t":
+            admin.hset(hash, name, b"\0" * 5)
+    before = admin.hgetall(hash)
+    with pytest.raises(CorruptionError, match="'t'"):
+        write(saver, "t", 2)
+    assert admin.hgetall(hash) == before
+
+
+def test_fields_that_change_places_are_noticed(saver: RedisSaver, admin: redis.Redis) -> None:
+    """Within a thread and between two: a seal is good for one place."""
+    line(saver, "t", 3)
+    line(saver, "u", 3)
+    for thread, other in (("t", "t"), ("t", "u")):
+        mine, theirs = hash_of(saver, thread), hash_of(saver, other)
+        kept = records(admin, mine)
+        for kind in (b"c", b"i", b"t"):
+            names = sorted(name for name in kept if name[:1] == kind)
+            foreign = sorted(name for name in admin.hkeys(theirs) if name[:1] == kind)
+            name, source = names[-1], foreign[-1] if other != thread else foreign[0]
+            blob = admin.hget(theirs, source)
+            if blob == kept[name]:
+                continue
+            admin.hset(mine, name, blob or b"")
+            with pytest.raises(CorruptionError, match=f"'{thread}'"):
+                seen(saver, thread)
+            admin.hset(mine, name, kept[name])
+    assert is_whole(saver, "t", 3)
+
+
+def test_a_damaged_thread_is_left_out_and_can_be_begun_again(
+    saver: RedisSaver, admin: redis.Redis
+) -> None:
+    line(saver, "good", 3)
+    line(saver, "bad", 3)
+    hash = hash_of(saver, "bad")
+    for name in records(admin, hash):
+        admin.hset(hash, name, b"\xff" * 40)
+    with pytest.raises(CorruptionError, match="'bad'"):
+        saver.get_tuple(at("bad"))
+    assert steps(saver, None) == [3, 2, 1]
+    put(saver, "good", 4)
+    assert is_whole(saver, "good", 4)
+    saver.delete_thread("bad")
+    line(saver, "bad", 2)
+    assert is_whole(saver, "bad", 2)
