@@ -59,6 +59,8 @@ logger = logging.getLogger("langgraph_durable")
 
 PAGE = 256
 """Checkpoints looked through at once where one must be searched for."""
+NOTE = ""
+"""Stands for a channel in the ref of the program's note."""
 TRIES = 20
 """Stale drafts are made anew this often: each time somebody else removed something in between."""
 
@@ -319,9 +321,8 @@ class Engine:
         schema, capsules = base.schema, {}
         if self.versions is not None:
             schema = self._schema
-            if base.schema != schema or self.versions.is_elsewhere(
-                place
-            ):  # nothing of another version may be taken over
+            # Nothing of another version may be taken over.
+            if base.schema != schema or self.versions.is_elsewhere(place):
                 capsules = await self.versions.carried(serde, place, checkpoint, metadata, encoder)
                 base = Record({}, {}, schema=base.schema)
         values, versions = checkpoint["channel_values"], checkpoint["channel_versions"]
@@ -356,7 +357,7 @@ class Engine:
             schema=schema,
         )
         if self._origin is not None:
-            header.origin = Ref("", (encoder.raw(self._origin), 1), ORIGIN)
+            header.origin = Ref(NOTE, (encoder.raw(self._origin), 1), ORIGIN)
         if parent is None and not capsules:
             # `update_state(as_node="__copy__")` after a prune: a copy has the history of its model.
             header.capsules = {
@@ -384,7 +385,7 @@ class Engine:
             parent=parent,
             run=run,
             refs=header.refs(),
-            fresh=fresh,
+            fresh=fresh.union(capsules, (NOTE,)),
             body=header.body(),
             guard=guard,
             root=guard.root,

@@ -200,7 +200,11 @@ class Pledge:
             for channel in new.fresh:
                 version, form, ref = entries[channel]
                 entries[channel] = Entry(version, form, settled(ref, finals))
-            record = record._replace(entries=entries)
+            capsules = {
+                channel: (capsule, settled(ref, finals))
+                for channel, (capsule, ref) in record.capsules.items()
+            }
+            record = record._replace(entries=entries, capsules=capsules)
         items = [(digest, n, raw) for (digest, _, raw), n in zip(new.items, finals, strict=False)]
         self._taught = self._memory.learn(
             self._thread_id, stored.epoch, Learned(items, new.place, record, new.run)

@@ -13,7 +13,7 @@ import binascii
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import chain, combinations
 from typing import NamedTuple
 
 import xxhash
@@ -113,9 +113,11 @@ class Tasks:
             self.moved("")
         assert self._found is not None
         ending = f"{name}:{task_id}"
-        own = (was for was in self.names if self.node(was) == name)
+        # Those that had another name first: the name of now may have meant nothing then.
+        own = sorted((was for was in self.names if self.node(was) == name), key=name.__eq__)
+        pulled = sorted(self._found.values(), key=lambda found: found.old_ns == found.new_ns)
         sent = (Moved(*self._send(was, n)) for was in own for n in range(MOST_SENDS))
-        return next((m for m in (*self._found.values(), *sent) if m.new_ns.endswith(ending)), None)
+        return next((m for m in chain(pulled, sent) if m.new_ns.endswith(ending)), None)
 
     def path(self, path: str) -> str:
         """The path of a task under the names of now."""
