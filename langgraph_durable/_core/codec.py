@@ -332,7 +332,7 @@ class Decoder:
         """The only item of a ref, as it is."""
         try:
             return self._unpacked(order_of(ref, self.spine))[0]
-        except (seal.Damaged, IndexError) as error:
+        except (seal.Damaged, IndexError, TypeError) as error:
             raise seal.damaged(where, seal.Damaged(str(error))) from error
 
     def value(self, where: str, ref: Ref, form: Form, role: str = "channel") -> Any:
