@@ -89,6 +89,7 @@ def _gaps(runs: Runs) -> Sequence[int]:
 def _starts(gaps: Sequence[int]) -> Runs:
     """The inverse of `_gaps`."""
     if len(gaps) <= 2:
+        sum(gaps)  # raises if a flipped bit has made something else of a number
         return tuple(gaps)
     runs: list[int] = []
     end = 0
