@@ -245,7 +245,8 @@ def _cuts(starts: Sequence[int]) -> Iterator[int]:
         starts = starts[: next(at for at, start in enumerate(starts) if start < 0)]
     least, most, begin = FEWEST // 2, 4 * FEWEST, 0
     for end in [at for at, start in enumerate(starts, 1) if not start * 0x9E3779B1 % 32]:
-        for begin in range(begin + most, end, most):
+        while end - begin > most:
+            begin += most
             yield begin
         if end - begin >= least:
             begin = end

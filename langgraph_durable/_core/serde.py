@@ -135,16 +135,21 @@ def sketch(values: list[Any]) -> bytes | None:
 
     All of them in one call of ormsgpack, which makes it cheap; nothing can be rebuilt from it.
     """
-    flat: list[Any] = []
+    serials: dict[type, int] = {}
     try:
-        for value in values:
-            plan = PLANS[type(value)]
+        for kind in set(map(type, values)):
+            plan = PLANS[kind]
             if plan.code != MODEL:
                 return None
+            serials[kind] = plan.serial
+        usual = {*values[0].__pydantic_fields_set__}
+        flat: list[Any] = [[*usual]]
+        for value in values:
+            fields_set = value.__pydantic_fields_set__
             flat += (
-                plan.serial,
+                serials[type(value)],
                 value.__dict__,
-                [*value.__pydantic_fields_set__],
+                None if fields_set == usual else [*fields_set],
                 value.__pydantic_extra__,
                 value.__pydantic_private__,
             )
