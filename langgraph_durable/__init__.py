@@ -2,21 +2,46 @@
 
 from typing import TYPE_CHECKING, Any
 
+from langgraph_durable.artifacts import (
+    Artifact,
+    ArtifactStore,
+    FileArtifacts,
+    MemoryArtifacts,
+    MissingArtifact,
+    ObjectArtifacts,
+)
 from langgraph_durable.errors import (
+    ArtifactCorrupt,
+    ArtifactMissing,
+    ArtifactsUnreachable,
     ConcurrentUpdate,
     ConfigurationError,
+    CopyMismatch,
     CorruptionError,
+    DamagedArchive,
     DurableError,
+    EnvironmentChanged,
     NotAStore,
+    SchemaVersionError,
     SerializationError,
     StepNotFound,
     StorageBusy,
     StorageError,
     StorageFull,
     StorageReadOnly,
+    StorageTooNew,
     StorageUnreachable,
     ThreadDeleted,
     UnsafeTypeError,
+)
+from langgraph_durable.keeping import ArtifactProblem, Collected, Moved
+from langgraph_durable.moving import (
+    acopy_store,
+    aexport_threads,
+    aimport_threads,
+    copy_store,
+    export_threads,
+    import_threads,
 )
 from langgraph_durable.policies import (
     DropIdle,
@@ -31,7 +56,9 @@ from langgraph_durable.policies import (
     Thin,
 )
 from langgraph_durable.reports import Deleted, PrunePlan, PruneReport, Stats
+from langgraph_durable.schema import StateEdit, StateSchema
 from langgraph_durable.sqlite import SqliteSaver
+from langgraph_durable.upgrades import UpgradePlan, UpgradeReport
 from langgraph_durable.urls import open_saver
 
 if TYPE_CHECKING:
@@ -39,37 +66,64 @@ if TYPE_CHECKING:
     from langgraph_durable.timeline import Timeline
 
 __all__ = [
+    "Artifact",
+    "ArtifactCorrupt",
+    "ArtifactMissing",
+    "ArtifactProblem",
+    "ArtifactStore",
+    "ArtifactsUnreachable",
+    "Collected",
     "ConcurrentUpdate",
     "ConfigurationError",
+    "CopyMismatch",
     "CorruptionError",
+    "DamagedArchive",
     "Deleted",
     "DropIdle",
     "DurableError",
+    "EnvironmentChanged",
+    "FileArtifacts",
     "Finished",
     "KeepInterrupted",
     "KeepLast",
     "KeepTagged",
     "MaxAge",
     "MaxBytes",
+    "MemoryArtifacts",
     "Milestones",
+    "MissingArtifact",
+    "Moved",
     "NotAStore",
+    "ObjectArtifacts",
     "Policy",
     "PrunePlan",
     "PruneReport",
     "RedisSaver",
+    "SchemaVersionError",
     "SerializationError",
     "SqliteSaver",
+    "StateEdit",
+    "StateSchema",
     "Stats",
     "StepNotFound",
     "StorageBusy",
     "StorageError",
     "StorageFull",
     "StorageReadOnly",
+    "StorageTooNew",
     "StorageUnreachable",
     "Thin",
     "ThreadDeleted",
     "Timeline",
     "UnsafeTypeError",
+    "UpgradePlan",
+    "UpgradeReport",
+    "acopy_store",
+    "aexport_threads",
+    "aimport_threads",
+    "copy_store",
+    "export_threads",
+    "import_threads",
     "open_saver",
 ]
 

@@ -158,6 +158,17 @@ def root_of_run(config: RunnableConfig) -> str | None:
     return above.get("") if isinstance(above, Mapping) else None
 
 
+def above_in(config: RunnableConfig) -> Mapping[str, str]:
+    """Where a run is in the graphs above a sub-graph: checkpoints by namespace."""
+    found = config["configurable"].get("checkpoint_map")
+    return found if isinstance(found, Mapping) else {}
+
+
+def is_by_run(config: RunnableConfig) -> bool:
+    """Whether a run makes the call, and not somebody who looks."""
+    return RUN_LOOP in config["configurable"]
+
+
 def _by_run_in_root(config: RunnableConfig) -> bool:
     configurable = config["configurable"]
     return RUN_LOOP in configurable and not configurable.get("checkpoint_ns")
@@ -186,7 +197,8 @@ def selection(config: RunnableConfig | None, before: RunnableConfig | None) -> S
     if before is not None:
         if not isinstance(before, Mapping):
             raise ConfigurationError(f"before is a config, not {_shown(before)}")
-        older_than = _id(before.get("configurable") or {})
+        # LangGraph Server passes a bare checkpoint: its keys without a `configurable` around them.
+        older_than = _id(before.get("configurable") or before)
     return Selection(thread_id, ns, id, older_than)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph_durable import addresses
+from langgraph_durable._core.units import in_bytes
 from langgraph_durable._redis import clients
 from langgraph_durable._redis.carriers import Carrier, Settings
 from langgraph_durable._redis.clients import Source
@@ -19,9 +20,11 @@ from langgraph_durable._redis.loops import LoopCarrier
 from langgraph_durable._redis.marks import Marks
 from langgraph_durable._redis.storage import RedisStorage
 from langgraph_durable._redis.writing import Context
+from langgraph_durable.artifacts import OFFLOAD_ABOVE, Artifacts, shelf_for
 from langgraph_durable.errors import ConfigurationError
 from langgraph_durable.policies import Policy
 from langgraph_durable.saver import DurableSaver
+from langgraph_durable.schema import StateSchema
 
 if TYPE_CHECKING:
     import redis
@@ -62,7 +65,10 @@ class RedisSaver(DurableSaver):
         replica_timeout: seconds to wait for them.
         retry: seconds to try again while the server cannot be reached, is loading, or is being
             replaced by another. Writes are safe to repeat.
-        serde, types, metadata_keys, on_conflict, cache_bytes, retention, warn_bytes: as in
+        artifacts: where large values and `Artifact`s go, as in `SqliteSaver`. By default large
+            values stay in Redis, whose limit is 512 MB for each; an `Artifact` needs a store.
+        serde, types, metadata_keys, on_conflict, cache_bytes, retention, warn_bytes,
+            offload_above, on_missing_artifact, schema, environment, on_environment_change: as in
             `SqliteSaver`.
 
     Raises:
@@ -90,12 +96,18 @@ class RedisSaver(DurableSaver):
         replica_timeout: float = 1.0,
         retry: float = 30.0,
         serde: SerializerProtocol | None = None,
-        types: Literal["safe", "any"] | Collection[str | type] = "safe",
+        types: Literal["safe", "any", "plain"] | Collection[str | type] = "safe",
         metadata_keys: Collection[str] | None = None,
         on_conflict: Literal["raise", "allow"] = "raise",
         cache_bytes: int = CACHE_BYTES,
         retention: Policy | None = None,
         warn_bytes: int | str | None = None,
+        artifacts: Artifacts = None,
+        offload_above: int | str = OFFLOAD_ABOVE,
+        on_missing_artifact: Literal["raise", "placeholder"] = "raise",
+        schema: StateSchema | None = None,
+        environment: Mapping[str, Any] | None = None,
+        on_environment_change: Literal["warn", "ignore", "error"] = "warn",
     ) -> None:
         sync_source, async_source = _sources(client, async_client)
         settings = Settings(
@@ -124,6 +136,15 @@ class RedisSaver(DurableSaver):
             cache_bytes=cache_bytes,
             retention=retention,
             warn_bytes=warn_bytes,
+            shelf=shelf_for(
+                artifacts,
+                None,
+                offload_above=in_bytes("offload_above", offload_above),
+                on_missing_artifact=on_missing_artifact,
+            ),
+            schema=schema,
+            environment=environment,
+            on_environment_change=on_environment_change,
         )
         self._storage, self._settings = storage, settings
         self._shown = f"{named.name!r}, prefix={prefix!r}"

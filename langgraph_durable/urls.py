@@ -20,6 +20,9 @@ _ANY: Options = {
     "metadata_keys": lambda text: [key for key in text.split(",") if key],
     "on_conflict": str,
     "cache_bytes": int,
+    "artifacts": lambda text: None if text in ("", "none") else text,
+    "offload_above": str,
+    "on_missing_artifact": str,
 }
 _SQLITE: Options = {"durability": str, "busy_timeout": float, **_ANY}
 _REDIS: Options = {

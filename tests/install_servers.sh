@@ -1,9 +1,11 @@
 #!/bin/sh
-# Install redis-server, openssl (for certificates) and a browser where that is possible; tests that
-# need them say so where it is not.
+# Install redis-server, openssl (for certificates), PostgreSQL and a browser where that is possible;
+# tests that need them say so where it is not.
 missing=
 command -v redis-server >/dev/null || missing="redis-server"
 command -v openssl >/dev/null || missing="$missing openssl"
+command -v postgres >/dev/null || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 ||
+    missing="$missing postgresql"
 command -v chromium-headless-shell >/dev/null || command -v chromium >/dev/null ||
     missing="$missing chromium-headless-shell"
 [ -z "$missing" ] && exit 0

@@ -16,6 +16,20 @@ class TestSqliteFile(DurableContract):
         return SqliteSaver(directory / "agent.db")
 
 
+class TestSqliteWithArtifacts(DurableContract):
+    """Nearly every item is offloaded."""
+
+    def make_saver(self, directory: Path) -> SqliteSaver:
+        store = f"memory://{directory}"
+        return SqliteSaver(directory / "agent.db", artifacts=store, offload_above=60)
+
+
+class TestValkeyWithArtifacts(DurableContract):
+    def make_saver(self, directory: Path) -> DurableSaver:
+        store = f"memory://{directory}"
+        return backends.ALL["valkey"](directory, artifacts=store, offload_above=60)
+
+
 class TestSqliteMemory(DurableContract):
     """A store in memory belongs to one saver, so to open it again is to take the same saver."""
 

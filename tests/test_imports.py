@@ -29,6 +29,8 @@ MAY_USE: dict[str, set[str]] = {
     "_sqlite": {"errors", "_core", "_workers"},
     "_redis": {"errors", "_core", "_workers"},
     "addresses": {"errors", "_core"},
+    "artifacts": {"errors", "_core"},
+    "keeping": {"errors", "_core", "addresses", "artifacts"},
     "timeline": {"errors"},
     "policies": {"errors", "_core"},
     "reports": {"_core", "policies"},
@@ -43,12 +45,27 @@ MAY_USE: dict[str, set[str]] = {
         "policies",
         "reports",
     },
-    "saver": {"errors", "_core", "addresses", "automatic", "policies", "retention", "timeline"},
-    "sqlite": {"errors", "_sqlite", "policies", "saver"},
-    "redis": {"errors", "addresses", "_redis", "policies", "saver"},
+    "schema": {"errors", "_core"},
+    "upgrades": {"errors", "_core", "addresses", "automatic", "reports", "retention", "schema"},
+    "saver": {
+        *("errors", "_core", "addresses", "artifacts", "automatic", "keeping", "policies"),
+        *("retention", "schema", "timeline", "upgrades"),
+    },
+    "moving": {"errors", "_core", "addresses", "saver"},
+    "sqlite": {
+        *("errors", "_core", "_sqlite", "addresses", "artifacts", "policies", "retention"),
+        *("saver", "schema"),
+    },
+    "redis": {
+        *("errors", "_core", "addresses", "_redis", "artifacts", "policies", "saver", "schema"),
+    },
     "urls": {"errors", "saver", "sqlite", "redis"},
-    FACE: {"errors", "policies", "reports", "sqlite", "redis", "urls", "timeline"},
+    FACE: {
+        *("errors", "artifacts", "keeping", "moving", "policies", "reports", "schema"),
+        *("sqlite", "redis", "urls", "timeline", "upgrades"),
+    },
     "demo": {FACE},
+    "server": {"errors", "saver", "urls"},
     "testing": {"errors"},
 }
 """Besides itself. A backend never knows the saver, the rules never know a backend."""
@@ -61,7 +78,7 @@ RUNTIME = {
 CODE_FROM_BYTES = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "copyreg"}
 TEST_TOOLS = {"pytest", "hypothesis", "_pytest"}
 
-KNOWS_CONFIGS = {"addresses", "retention", "saver", "testing"}
+KNOWS_CONFIGS = {"addresses", "retention", "saver", "testing", "upgrades"}
 RUNS_GRAPHS = {"demo", "testing", "timeline"}
 
 FOREIGN: list[tuple[set[str], set[str], str]] = [

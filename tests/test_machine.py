@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import backends
 import pytest
@@ -39,11 +41,24 @@ POLICIES = (
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("backend", backends.ALL)
 def test_every_read_equals_the_model(backend: str, tmp_path: Path, long: bool) -> None:
-    machine = saver_machine(lambda: backends.ALL[backend](tmp_path), POLICIES)
+    play(lambda: backends.ALL[backend](tmp_path), 2000 if long else 100, long)
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("backend", [*backends.EVERYWHERE, "scriptless"])
+def test_every_read_equals_the_model_with_artifacts(
+    backend: str, tmp_path: Path, long: bool
+) -> None:
+    """Nearly every item is offloaded, to a store that all savers of the example share."""
+    options = {"artifacts": f"memory://{tmp_path}", "offload_above": 60}
+    play(lambda: backends.ALL[backend](tmp_path, **options), 1000 if long else 50, long)
+
+
+def play(open_saver: Callable[[], Any], examples: int, long: bool) -> None:
     run_state_machine_as_test(
-        machine,
+        saver_machine(open_saver, POLICIES),
         settings=settings(
-            max_examples=2000 if long else 100,
+            max_examples=examples,
             stateful_step_count=50 if long else 30,
             derandomize=not long,
             database=None,

@@ -139,6 +139,72 @@ def test_an_interrupted_thread_resumes_as_its_twin_that_was_never_pruned(
     assert "end" in ends[0]["log"]
 
 
+@pytest.mark.parametrize("policy", POLICIES, ids=repr)
+def test_time_travel_to_any_kept_checkpoint_ends_as_in_the_twin_that_was_never_pruned(
+    saver: DurableSaver, policy: Any
+) -> None:
+    graph = family().compile(checkpointer=saver)
+    for turn in range(2):
+        graph.invoke({"log": [f"{turn}"]}, CONFIG)
+        answers = {i.id: "y" for task in graph.get_state(CONFIG).tasks for i in task.interrupts}
+        graph.invoke(Command(resume=answers), CONFIG)
+    graph.invoke({"log": ["open"]}, CONFIG)
+    saver.copy_thread("t", "twin")
+    saver.prune(["t"], strategy=policy)
+    kept = [t.config["configurable"]["checkpoint_id"] for t in saver.list(root("t"))]
+    assert kept
+    for id in kept:
+        ends = []
+        for thread in ("t", "twin"):
+            saver.copy_thread(thread, f"{thread} {id}")
+            config: Any = root(f"{thread} {id}", checkpoint_id=id)
+            before = graph.get_state(config, subgraphs=True)
+            forked = graph.update_state(config, {"log": ["forked"]}, as_node="a")
+            said = graph.invoke(None, forked)
+            ends.append((before.values, before.next, said["log"], len(said["__interrupt__"])))
+        assert ends[0] == ends[1]
+
+
+def root(thread: str, **more: Any) -> Any:
+    return {"configurable": {"thread_id": thread, "checkpoint_ns": "", **more}}
+
+
+async def test_everything_works_async(saver: DurableSaver) -> None:
+    for thread in ("t", "u"):
+        chat(saver, 3, thread)
+    await saver.atag(CONFIG, "a")
+    plan = await saver.aplan_prune(strategy=Milestones())
+    assert await saver.aprune(strategy=Milestones(), dry_run=True) == plan
+    done: list[tuple[int, int]] = []
+    report = await saver.aapply_prune(plan, progress=lambda *each: done.append(each))
+    assert report.checkpoints == plan.removed == done[-1][1]
+    assert (await saver.astats()).checkpoints == 2
+    [found] = [t async for t in saver.alist(CONFIG)]
+    assert found.metadata["checkpoint_tags"] == ["a"]  # type: ignore[typeddict-item]
+    assert (await saver.adelete_thread("t")).checkpoints == 1
+    assert (await saver.adelete_threads(["u"])).checkpoints == 1
+    assert (await saver.astats()).threads == {}
+
+
+def test_a_thread_that_grows_beyond_the_threshold_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for backend in ("sqlite", "valkey"):
+        caplog.clear()
+        with backends.ALL[backend](tmp_path, warn_bytes="1 kB") as saver:
+            chat(saver, 40)
+        assert any("above warn_bytes=1.0 kB" in record.message for record in caplog.records)
+
+
+def test_a_long_thread_is_pruned_in_the_background(tmp_path: Path) -> None:
+    for backend in ("sqlite", "valkey"):
+        with backends.ALL[backend](tmp_path) as saver:
+            chat(saver, 100)
+        with backends.ALL[backend](tmp_path, retention=KeepLast(5)) as saver:
+            while len(list(saver.list(CONFIG))) > 100:
+                chat(saver, 5)
+
+
 def test_a_sub_graphs_namespace_goes_with_the_checkpoint_that_called_it(
     saver: DurableSaver,
 ) -> None:

@@ -16,6 +16,8 @@ So a list that grows by one message stores one item, whoever else holds the othe
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -25,11 +27,13 @@ import xxhash
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import ERROR, _DeltaSnapshot
 
-from langgraph_durable._core import seal
+from langgraph_durable._core import claims, offload, seal
+from langgraph_durable._core.claims import Claim
 from langgraph_durable._core.memory import SEED, Part
-from langgraph_durable._core.records import Items, Ref, Runs, extend, joined, order_of
-from langgraph_durable._core.serde import ITEM_TAGS, ExactSerializer, sketch
-from langgraph_durable.errors import DurableError, SerializationError
+from langgraph_durable._core.offload import Packed, Shelf
+from langgraph_durable._core.records import Items, Ref, Runs, extend, joined, length, order_of
+from langgraph_durable._core.serde import ITEM_TAGS, ExactSerializer, gone_item, load_gone, sketch
+from langgraph_durable.errors import ConfigurationError, DurableError, SerializationError
 
 ITEM, LIST, DICT, TREE = 1, 2, 3, 4
 Form = object
@@ -58,7 +62,9 @@ _NOT_RECORDS = _GROUPABLE | {bytes, bytearray}
 class Encoder:
     """Turns values into refs and forms, collecting the items the log does not have yet."""
 
-    def __init__(self, serde: SerializerProtocol, part: Part | None) -> None:
+    def __init__(
+        self, serde: SerializerProtocol, part: Part | None, shelf: Shelf | None = None
+    ) -> None:
         self._exact = isinstance(serde, ExactSerializer)
         if isinstance(serde, ExactSerializer):
             self._dump_item: Callable[[Any], bytes] = serde.dump_item
@@ -73,13 +79,34 @@ class Encoder:
         self._provisional: dict[bytes, int] = {}
         self.shared = False
         """Something refers to an item that was already there."""
+        self._shelf = shelf
+        self._above = shelf.above if shelf is not None else math.inf
+        self._handles: dict[Claim, Any] = {}
+        self._hashes: dict[bytes, bytes] = {}
+        self.leaves = False
+        """Something goes to an artifact store, or is there and gets one more claim."""
 
-    def items(self) -> dict[bytes, bytes]:
-        """The new items, packed."""
-        return {digest: seal.pack(raw) for digest, raw in self.raws.items()}
+    def packed(self) -> Packed:
+        """The new items, packed; what leaves the row is in its artifact store afterwards."""
+        if self._shelf is not None and self.leaves:
+            return offload.pack(self.raws, self._shelf, self._handles, self._hashes)
+        return Packed({digest: seal.pack(raw) for digest, raw in self.raws.items()}, {})
+
+    def learned(self) -> list[tuple[bytes, int, bytes]]:
+        """What the memory is to know of the new items."""
+        most = self._above
+        return [(mark, 0, raw if len(raw) <= most else b"") for mark, raw in self.raws.items()]
 
     def value(self, channel: str, value: Any) -> tuple[Ref, Form]:
         """The ref and form of `value` in `channel`."""
+        runs, form = self.pieces(channel, value)
+        ref = Ref(channel, tuple(runs))
+        if len(runs) > 2 * FEWEST:
+            ref = self._with_spine(ref)
+        return ref, form
+
+    def pieces(self, channel: str, value: Any) -> tuple[Sequence[int], Form]:
+        """The runs of the items of `value`, without a spine, and its form."""
         wrapped = type(value) is _DeltaSnapshot
         if wrapped:
             value = value.value
@@ -87,13 +114,24 @@ class Encoder:
             # LangGraph's readers expect the text of an error, as the stock serialiser gives it.
             value = repr(value) if self._exact else value
         try:
-            runs, form = self._split(value)
+            runs, form = self._split(value) if self._shelf is None else self._collected(value)
         except _At as error:
             raise error.named(channel) from error.__cause__
-        ref = Ref(channel, tuple(runs))
-        if len(runs) > 2 * FEWEST:
-            ref = self._with_spine(ref)
-        return ref, [form] if wrapped else form
+        return runs, [form] if wrapped else form
+
+    def raw(self, raw: bytes) -> int:
+        """Where an item is that was serialised before; a provisional number if it is new."""
+        return self._number(raw)
+
+    def _collected(self, value: Any) -> tuple[Sequence[int], Form]:
+        """`_split`, noting the artifacts inside."""
+        now = claims.collecting
+        now.desk, now.found = self._shelf, self._handles
+        try:
+            return self._split(value)
+        finally:
+            now.desk = now.found = None
+            self.leaves = self.leaves or bool(self._handles)
 
     def _with_spine(self, ref: Ref) -> Ref:
         """Leave the front of the runs to spine items.
@@ -157,7 +195,7 @@ class Encoder:
             except _At as error:
                 raise _At(f"[{name!r}]{error.at}", error.value) from error.__cause__
             extend(runs, own)
-            parts.append([form, sum(own[1::2])])
+            parts.append([form, length(own)])
         return runs, [TREE, parts]
 
     def _number(self, raw: bytes) -> int:
@@ -168,9 +206,22 @@ class Encoder:
             self.shared = True
             return n
         n = self._provisional.get(mark)
+        if n is None and len(raw) > self._above:
+            n = self._claimed(raw)
         if n is None:
             n = self._provisional[mark] = ~len(self.raws)
             self.raws[mark] = raw
+        return n
+
+    def _claimed(self, raw: bytes) -> int | None:
+        """Where an item is that was offloaded, if a claim on its content is known."""
+        sha = hashlib.sha256(raw).digest()
+        n = self._known.get(claims.mark_of(sha))
+        if n is None:
+            self._hashes[sha] = raw
+            self.leaves = True
+        else:
+            self.shared = True
         return n
 
     def _elements(self, values: list[Any]) -> list[int]:
@@ -307,6 +358,7 @@ class Decoder:
         thread_id: str,
         items: Items,
         held: Mapping[int, bytes] | None = None,
+        shelf: Shelf | None = None,
     ) -> None:
         self._load_item: Callable[[bytes], Any]
         self._load_models: Callable[[Sequence[bytes]], list[Any] | None]
@@ -314,11 +366,34 @@ class Decoder:
             self._load_item, self._load_models = serde.load_item, serde.load_models
         else:
             self._load_item, self._load_models = partial(_load_item, serde), _no_models
+        self._serde, self._thread_id = serde, thread_id
         self._seed = seal.log_seed(thread_id)
         self._items = items
         self._held: Mapping[int, bytes] = held or {}
+        self._shelf = shelf
         self.raws: dict[int, bytes] = {}
         """What was unpacked so far."""
+        self._claims: dict[int, Claim] = {}
+        """Items whose bytes are elsewhere; None was found of them where they are `_gone`."""
+        self._gone: set[int] = set()
+
+    def moving(self, classes: Mapping[str, str | type | None]) -> Decoder:
+        """The same for data whose classes are elsewhere now; None: read it as a dict."""
+        if not classes:
+            return self
+        if not isinstance(self._serde, ExactSerializer):
+            raise ConfigurationError("move_class and load_as_dict need the serialiser of the saver")
+        serde = self._serde.moving(classes)
+        other = Decoder(serde, self._thread_id, self._items, self._held, self._shelf)
+        other.raws, other._claims, other._gone = self.raws, self._claims, self._gone
+        return other
+
+    def raw(self, where: str, ref: Ref) -> bytes:
+        """The only item of a ref, as it is."""
+        try:
+            return self._unpacked(order_of(ref, self.spine))[0]
+        except (seal.Damaged, IndexError, TypeError) as error:
+            raise seal.damaged(where, seal.Damaged(str(error))) from error
 
     def value(self, where: str, ref: Ref, form: Form, role: str = "channel") -> Any:
         """The value; `where` names thread and checkpoint, and `role` the channel, for errors."""
@@ -367,35 +442,60 @@ class Decoder:
             raise seal.Damaged(f"item {number} is not what it should be")
         return tuple(ormsgpack.unpackb(raw[1:]))
 
-    def _unpacked(self, order: Sequence[int]) -> list[bytes]:
-        """Verified, unpacked items in order."""
+    def _unpacked(self, order: Sequence[int], *, fetch: bool = True) -> list[bytes]:
+        """Verified, unpacked items in order; empty for those elsewhere, unless they are fetched."""
         try:
             return [self._held[n] for n in order]
         except KeyError:
             pass
         held, done, items, seed = self._held.get, self.raws, self._items, self._seed
-        out = []
+        out, away = [], False
         for n in order:
             raw = held(n) or done.get(n)
             if raw is None:
                 blob = items.get(n)
                 if blob is None:
                     raise seal.Damaged(f"item {n} is missing")
-                raw = done[n] = seal.unpack(seal.open_item(seed, n, blob))
+                payload = seal.open_item(seed, n, blob)
+                if payload[:1] == seal.CLAIM:
+                    self._claims[n], raw, away = claims.unpack(payload[1:]), b"", True
+                else:
+                    raw = done[n] = seal.unpack(payload)
             out.append(raw)
-        return out
+        return self._fetched(order, out) if away and fetch else out
+
+    def _fetched(self, order: Sequence[int], out: list[bytes]) -> list[bytes]:
+        """`out`, with the items that are elsewhere."""
+        wanted = {n: self._claims[n] for n, raw in zip(order, out, strict=True) if not raw}
+        if self._shelf is None:
+            raise seal.Damaged("an item was offloaded, and there is no artifact store")
+        found = self._shelf.fetch(list(wanted.values()))
+        for (n, claim), raw in zip(wanted.items(), found, strict=True):
+            if raw is None:
+                self._gone.add(n)
+                raw = gone_item(claim)
+            self.raws[n] = raw
+        return [raw or self.raws[n] for n, raw in zip(order, out, strict=True)]
 
     def check(self, where: str, ref: Ref) -> None:
-        """Verify items without building anything from them."""
+        """Verify items without building anything from them, or fetching what was offloaded."""
         try:
-            self._unpacked(order_of(ref, self.spine))
+            self._unpacked(order_of(ref, self.spine), fetch=False)
         except seal.Damaged as error:
             raise seal.damaged(f"{where}, channel {ref.channel!r}", error) from error
 
     def learned(self) -> list[tuple[bytes, int, bytes]]:
         """Digest, number and raw bytes of every item unpacked so far."""
         digest = xxhash.xxh3_128_digest
-        return [(digest(raw, SEED), n, raw) for n, raw in self.raws.items()]
+        if not self._claims:
+            return [(digest(raw, SEED), n, raw) for n, raw in self.raws.items()]
+        away, gone = self._claims, self._gone
+        known = [(claims.mark_of(claim.sha), n, b"") for n, claim in away.items() if n not in gone]
+        return known + [
+            (digest(raw, SEED), n, b"" if n in away else raw)
+            for n, raw in self.raws.items()
+            if n not in gone
+        ]
 
     def _many(self, raws: Sequence[bytes]) -> list[Any]:
         models = self._load_models(raws)
@@ -420,6 +520,8 @@ def _no_models(raws: Sequence[bytes]) -> None:
 
 def _load_item(serde: SerializerProtocol, raw: bytes) -> Any:
     """The inverse of `_dump_item`."""
+    if (gone := load_gone(raw)) is not None:
+        return gone
     code = raw[0]
     if code == _NAMED:
         end = 2 + raw[1]

@@ -49,10 +49,14 @@ class Record(NamedTuple):
     entries: Entries
     capsules: Mapping[str, Any] = {}
     """What is kept of ancestors that are gone; see `lineage`."""
+    schema: int | None = None
 
 
 class Learned(NamedTuple):
-    """Something that is stored: items (digest, number, raw bytes), and maybe a checkpoint."""
+    """Something that is stored: items (digest, number, raw bytes), and maybe a checkpoint.
+
+    No bytes are given of items that are too large to be held here.
+    """
 
     items: Iterable[tuple[bytes, int, bytes]] = ()
     place: tuple[str, str] = ("", "")
@@ -97,7 +101,7 @@ class Part:
         before = len(self.numbers)
         for digest, number, raw in new.items:
             self.numbers[digest] = number
-            if number not in self.raws:
+            if raw and number not in self.raws:
                 self.raws[number] = raw
                 self.raw_size += len(raw)
         self.size += (len(self.numbers) - before) * DIGEST_BYTES
@@ -199,7 +203,11 @@ class Pledge:
             for channel in new.fresh:
                 version, form, ref = entries[channel]
                 entries[channel] = Entry(version, form, settled(ref, finals))
-            record = Record(record.versions, entries, record.capsules)
+            capsules = {
+                channel: (capsule, settled(ref, finals))
+                for channel, (capsule, ref) in record.capsules.items()
+            }
+            record = record._replace(entries=entries, capsules=capsules)
         items = [(digest, n, raw) for (digest, _, raw), n in zip(new.items, finals, strict=False)]
         self._taught = self._memory.learn(
             self._thread_id, stored.epoch, Learned(items, new.place, record, new.run)

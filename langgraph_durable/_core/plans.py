@@ -53,6 +53,8 @@ Steps = list[str]  # a path, innermost step first
 TUPLE, DICT, BIG_INT, TEXT, BYTEARRAY, COMPLEX, SET, FROZENSET, DEQUE, ORDERED = range(1, 11)
 DEFAULTDICT, COUNTER, RANGE, DATETIME, DATE, TIME, TIMEDELTA, TIMEZONE, ZONEINFO = range(11, 20)
 UUID_, DECIMAL, FRACTION, PATH, PATTERN, ADDRESS, ARRAY, SCALAR = range(20, 28)
+ARTIFACT, GONE = 28, 29
+FRAME, SERIES, TABLE, PICTURE = 30, 31, 32, 33
 SUBCLASS, EXCEPTION, ENUM, RECORD, NAMEDTUPLE, MODEL, MODEL_V1 = range(40, 47)
 
 _flags = type.__dict__["__flags__"].__get__
@@ -854,7 +856,24 @@ class ModelV1Plan(State):
         return made
 
 
+Classify = Callable[[type], Plan | None]
+CLASSIFIERS: list[Classify] = []
+"""Asked first about a new class: those of libraries that may not be there."""
+_registered: list[Value] = []
+
+
+def register(value: Value) -> None:
+    """Add a class that is stored as a value of its own kind."""
+    _registered.append(value)
+    PLANS[value.cls] = value
+    MAKERS[value.code] = value.rebuild
+
+
 def _classify(cls: type) -> Plan:
+    for classify in CLASSIFIERS:
+        found = classify(cls)
+        if found is not None:
+            return found
     ancestors = lineage(cls)
     if enum.Enum in ancestors:
         return EnumPlan(cls)
@@ -892,7 +911,7 @@ class _Plans(dict[type, Plan]):
     def __missing__(self, cls: type) -> Plan:
         if len(self) > self.limit:
             self.clear()
-            self.update({value.cls: value for value in _VALUES})
+            self.update({value.cls: value for value in (*_VALUES, *_registered)})
         try:
             plan = self[cls] = _classify(cls)
         except SerializationError as error:

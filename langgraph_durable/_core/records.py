@@ -38,8 +38,9 @@ Items = dict[int, bytes]
 Finals = Sequence[int]
 """The numbers that the new items of a draft got, in their order."""
 
-VALUE, CAPSULE = 0, 1
-"""What a ref belongs to: a channel's value, or the history kept for a channel (see `lineage`)."""
+VALUE, CAPSULE, ORIGIN = 0, 1, 3
+"""What a ref belongs to: a channel's value, the history kept for a channel (see `lineage`), or the
+note of the program that stored the record (see `origin`)."""
 
 
 class Ref(NamedTuple):
@@ -88,6 +89,7 @@ def _gaps(runs: Runs) -> Sequence[int]:
 def _starts(gaps: Sequence[int]) -> Runs:
     """The inverse of `_gaps`."""
     if len(gaps) <= 2:
+        sum(gaps)  # raises if a flipped bit has made something else of a number
         return tuple(gaps)
     runs: list[int] = []
     end = 0
@@ -167,6 +169,11 @@ def extend(runs: list[int], more: Sequence[int]) -> None:
     runs += more
 
 
+def length(runs: Sequence[int]) -> int:
+    """How many items they name."""
+    return sum(runs[1::2])
+
+
 def placed(runs: Runs, final: Sequence[int]) -> Runs:
     """`runs` with new items under their `final` numbers, neighbours joined."""
     out: list[int] = []
@@ -197,19 +204,14 @@ def order_of(ref: Ref, spines: Spines) -> list[int]:
     """The numbers of all items of a value, in order."""
     order: list[int] = []
     for n in numbers(ref.spine):
-        order += listed(spines(n))
-    return order + listed(ref.runs)
-
-
-def listed(runs: Runs) -> list[int]:
-    """`numbers` at once, which is faster for long runs and for many."""
-    order: list[int] = []
-    for start, count in zip(runs[::2], runs[1::2], strict=True):
-        if count == 1:
-            order.append(start)
-        else:
-            order += range(start, start + count)
+        _extend(order, spines(n))
+    _extend(order, ref.runs)
     return order
+
+
+def _extend(order: list[int], runs: Runs) -> None:
+    for at in range(0, len(runs), 2):
+        order += range(runs[at], runs[at] + runs[at + 1])
 
 
 def stretches(refs: Iterable[Ref], spines: Spines) -> set[tuple[int, int]]:
@@ -357,6 +359,8 @@ class Draft:
     root: str | None = field(default=None, kw_only=True)
     """The checkpoint of the root namespace that the writing run goes on from: if it was deleted
     with its thread, the write is refused as `ThreadDeleted`. None where no run writes."""
+    claims: Mapping[bytes, Sequence[Claimed]] = field(default_factory=dict, kw_only=True)
+    """What new items claim in artifact stores, by digest. Stored with the item, removed with it."""
 
     def number(self, epoch: int, following: int) -> tuple[list[int], list[tuple[int, bytes]]]:
         """The final numbers of the new items, and `(number, sealed)` of those to add.
@@ -375,6 +379,20 @@ class Draft:
                 add.append((n, seal.seal_item(seed, n, payload)))
             finals.append(n)
         return finals, add
+
+    def claimed(self, finals: Finals, add: Collection[int]) -> Iterator[tuple[int, bytes]]:
+        """`(number, claim)` for every claim of the items that were added."""
+        if self.claims:
+            for digest, n in zip(self.items, finals, strict=True):
+                if n in add:
+                    for claim in self.claims.get(digest, ()):
+                        yield n, claim.packed()
+
+
+class Claimed(Protocol):
+    """A `claims.Claim`, as far as stores know it."""
+
+    def packed(self) -> bytes: ...
 
 
 class Recollection(Protocol):
@@ -413,6 +431,22 @@ class CheckpointDraft(Draft):
         return bare.sealed(self.thread_id)
 
 
+def pack_forms(forms: Sequence[object], schema: int | None) -> bytes:
+    """The body of a row of writes; under a schema, with its version."""
+    packed = list(forms)
+    return seal.pack(ormsgpack.packb(packed if schema is None else {"s": schema, "f": packed}))
+
+
+def unpack_forms(body: bytes) -> tuple[int | None, list[Any]]:
+    """The version and the forms of a row of writes; raises `Damaged` or `ValueError`."""
+    stored = ormsgpack.unpackb(seal.unpack(body))
+    if type(stored) is list:
+        return None, stored
+    if type(stored) is dict and set(stored) == {"s", "f"}:
+        return stored["s"], stored["f"]
+    raise seal.Damaged("a record of writes is of a kind that this version does not know")
+
+
 class Write(NamedTuple):
     """One pending write: its index, its ref and its form."""
 
@@ -433,6 +467,8 @@ class WritesDraft(Draft):
     special: tuple[Write, ...] = ()
     """Replace what was there: the last one wins."""
     announce_run: bool = False
+    schema: int | None = None
+    """The version of the program's state, where it has a schema."""
     sole: Callable[[], bool] = bool
     """Asked inside the transaction: refuse with `ConcurrentUpdate` unless `id` is the head?"""
 
@@ -453,7 +489,7 @@ class WritesDraft(Draft):
 
     def _row(self, writes: Sequence[Write], finals: Finals) -> WriteRow:
         refs = pack_refs(settled(w.ref, finals) for w in writes)
-        body = seal.pack(ormsgpack.packb([w.form for w in writes]))
+        body = pack_forms([w.form for w in writes], self.schema)
         return WriteRow(
             self.ns,
             self.id,
@@ -541,6 +577,8 @@ class Removed(NamedTuple):
     items: int = 0
     bytes: int = 0
     """Of records and items, without the overhead of the store."""
+    artifacts: int = 0
+    """Claims on artifacts that went with the items."""
 
 
 class Measured(NamedTuple):
@@ -566,3 +604,10 @@ class Edit:
     """Heads that move; None where the namespace is empty now."""
     keep: set[int] = field(default_factory=set)
     """Numbers of the items that survive; the others go."""
+    add: list[CheckpointRow] = field(default_factory=list)
+    """Rows that come, maybe in the place of some that go, with their writes and new items."""
+    add_writes: list[WriteRow] = field(default_factory=list)
+    add_items: Items = field(default_factory=dict)
+    """Sealed, by numbers above all that there are."""
+    add_claims: list[tuple[int, bytes]] = field(default_factory=list)
+    """What the added items claim in artifact stores, by number."""

@@ -29,6 +29,8 @@ _MASK = (1 << 64) - 1
 # First byte of a packed payload. Stored data holds these: never reuse one.
 _PLAIN, _ZSTD = b"\x00", b"\x01"  # as it is; zstd with the dictionary of this release
 _SPINE = b"\x02"  # runs of numbers, as they are, so that a store can read them
+CLAIM = b"\x03"
+"""Starts the payload of an item whose bytes are in an artifact store; see `claims`."""
 SPINE_MARK = b"\xfe"
 """The first byte of the raw form of a spine item; no serialised value starts with it."""
 

@@ -16,7 +16,8 @@ import pathlib
 import re
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from typing import Any, Literal, NoReturn
@@ -28,10 +29,14 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from ormsgpack import Ext, Fragment, packb, unpackb
 
-from langgraph_durable._core import collector
+from langgraph_durable._core import claims, collector, frames, seal
 from langgraph_durable._core.plans import (
     ARRAY,
+    ARTIFACT,
+    CLASSIFIERS,
     ENUM,
+    EXCEPTION,
+    GONE,
     MAKERS,
     MODEL,
     MODEL_V1,
@@ -41,6 +46,7 @@ from langgraph_durable._core.plans import (
     SUBCLASS,
     Pack,
     Plan,
+    State,
     Unstorable,
     is_data,
 )
@@ -60,6 +66,7 @@ _TAG_CODES = {tag: bytes([code]) for code, tag in enumerate(ITEM_TAGS)}
 _NAMED = 0x3F
 _LEAD = 0xC1
 _MODEL_LEAD = bytes((0, _LEAD, MODEL))
+_GONE_LEAD = bytes((0, _LEAD, GONE))
 _ARRAY_LEAD = b"\xdd"  # of an array with four bytes for its length
 TOGETHER = 64
 """Models unpacked at once: larger buffers come from the system each time, and cost more."""
@@ -298,23 +305,53 @@ def _only_data(cls: type) -> UnsafeTypeError:
     )
 
 
-def _reader(gate: Gate, messages: dict[Any, Plan]) -> Callable[[int, Any], Any]:
+def gone_item(claim: claims.Claim) -> bytes:
+    """An item that stands for one whose artifact is gone; never stored."""
+    return _GONE_LEAD + packb(claim.packed())
+
+
+def load_gone(raw: bytes) -> claims.MissingArtifact | None:
+    """What `gone_item` stands for; None if it is another item."""
+    return MAKERS[GONE](unpackb(raw[3:])) if raw.startswith(_GONE_LEAD) else None
+
+
+def _make_gone(packed: Any) -> claims.MissingArtifact:
+    try:
+        return claims.MissingArtifact(claims.unpack(packed))
+    except seal.Damaged as error:
+        raise CorruptionError(str(error)) from error
+
+
+MAKERS[GONE] = _make_gone
+CLASSIFIERS.append(frames.classify)
+MAKERS.update(frames.MAKERS)
+
+
+def _reader(gate: Gate, messages: dict[Any, Plan], shelf: Any = None) -> Callable[[int, Any], Any]:
     """Return the function that turns an unpacked record into its object.
+
+    Artifacts are told their `shelf`, where they will find their content.
 
     It notes in `messages` the plans of the models of the `CORE` table that it has met, so that the
     next one need not come here.
     """
     core: dict[int, Plan] = {}
+    may_be_plain = gate.plain or bool(gate.moves)
 
     def rebuild(code: int, inner: Any) -> Any:
         make = MAKERS.get(code)
         if make is not None:
-            return make(inner)
+            made = make(inner)
+            if code == ARTIFACT and shelf is not None:
+                made.lie_on(shelf)
+            return made
         if not SUBCLASS <= code <= MODEL_V1:
             raise CorruptionError(f"there is no record of kind {code}")
         if type(inner) is not list:
             raise CorruptionError("a record is not a list")
         ref = inner[0]
+        if may_be_plain and gate.reads_plainly(ref):
+            return plainly(code, inner)
         plan = core.get(ref) if type(ref) is int else None
         if plan is None:
             plan = PLANS[gate.find(ref, is_data)]
@@ -323,10 +360,25 @@ def _reader(gate: Gate, messages: dict[Any, Plan]) -> Callable[[int, Any], Any]:
                 if plan.code == MODEL:
                     messages[ref] = plan
         if plan.code != code:
+            fields = plainly(code, inner) if gate.moves else None
+            if type(fields) is dict and isinstance(plan, State):
+                return plan.construct(fields, lambda known: plan.cls(**known))
             raise _only_data(plan.cls)
         return plan.rebuild(inner)
 
     return rebuild
+
+
+def plainly(code: int, inner: Any) -> Any:
+    """What a record of a user's class holds, without the class."""
+    if code == MODEL and len(inner) > 4:
+        return {**inner[3], **(inner[4] or {})}
+    if code == EXCEPTION:
+        return {"args": inner[1], **inner[2]}
+    return inner[_CONTENT[code]]
+
+
+_CONTENT = {MODEL: 3, MODEL_V1: 2, RECORD: 2, NAMEDTUPLE: 2, ENUM: 1, SUBCLASS: 1}
 
 
 # --- what the stock serializer wrote ---
@@ -430,6 +482,7 @@ class ExactSerializer(JsonPlusSerializer):
             are already imported, and LangGraph's own types. A list of module names, dotted class
             names and classes: these too, importing their modules when needed. "any": data classes
             of every module, and the stock serializer's records with its own permissive rules.
+            "plain": none at all; objects of the user's classes are read as dicts.
 
     Raises:
         SerializationError: a value cannot be stored; the message names the path to it.
@@ -442,7 +495,9 @@ class ExactSerializer(JsonPlusSerializer):
         {'point': (1, 2.0), 3: {'x'}}
     """
 
-    def __init__(self, types: Literal["safe", "any"] | Iterable[str | type] = "safe") -> None:
+    def __init__(
+        self, types: Literal["safe", "any", "plain"] | Iterable[str | type] = "safe"
+    ) -> None:
         gate = gate_for(types)
         permitted: Literal[True] | None = True if gate.everything else None
         super().__init__(allowed_json_modules=permitted, allowed_msgpack_modules=permitted)
@@ -454,7 +509,7 @@ class ExactSerializer(JsonPlusSerializer):
                 raise ConfigurationError(f"types: {cls!r} is not a data class")
         self._gate = gate
         self._messages: dict[Any, Plan] = {}
-        self._rebuild = rebuild = _reader(gate, self._messages)
+        self._rebuild = rebuild = _reader(gate, self._messages, self._shelf)
 
         def hook(code: int, data: Any) -> Any:
             return rebuild(code, unpackb(data, ext_hook=self._hook))
@@ -468,6 +523,15 @@ class ExactSerializer(JsonPlusSerializer):
 
         self._stock_hook = _remembering(stock_hook)
 
+    _shelf: Any = None
+
+    def on_shelf(self, shelf: Any) -> ExactSerializer:
+        """Return the same serializer for a saver with this shelf of artifacts."""
+        clone = copy.copy(self)
+        clone._shelf = shelf
+        clone._open(self._gate)
+        return clone
+
     def with_msgpack_allowlist(
         self, extra_allowlist: Iterable[tuple[str, ...] | type]
     ) -> ExactSerializer:
@@ -477,6 +541,12 @@ class ExactSerializer(JsonPlusSerializer):
             return self
         clone = copy.copy(self)
         clone._open(gate)
+        return clone
+
+    def moving(self, moves: Mapping[str, str | type | None]) -> ExactSerializer:
+        """Return a serializer for data whose classes are elsewhere now."""
+        clone = copy.copy(self)
+        clone._open(replace(self._gate, moves=dict(moves)))
         return clone
 
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from langgraph_durable._core.dumps import Dump
 from langgraph_durable._core.lineage import Chain
 from langgraph_durable._core.records import (
     CheckpointDraft,
@@ -37,7 +38,7 @@ class Stale(Exception):
 
 
 class Storage(Protocol):
-    """A dozen verbs."""
+    """The verbs."""
 
     async def load(self, thread_id: str, ns: str, id: str | None, held: Held) -> Loaded | None:
         """The checkpoint with its writes and items; the head when `id` is None."""
@@ -99,6 +100,30 @@ class Storage(Protocol):
 
     async def copy(self, source: str, target: str) -> bool:
         """Copy a whole thread; False if there is no source. The target must not exist."""
+
+    async def stores(self) -> dict[str, tuple[str, ...]]:
+        """The artifact stores that were ever used: their ids, and where each is found."""
+
+    async def enter_store(self, id: str, urls: Sequence[str]) -> None:
+        """Note where the objects of an artifact store are found."""
+
+    async def claims(self, after: str | None) -> tuple[list[bytes], str | None]:
+        """A page of what items claim in artifact stores, and where the next page begins.
+
+        A claim that is there from the first page to the last is on one of them.
+        """
+
+    async def claims_of(self, thread_id: str) -> list[tuple[int, bytes]]:
+        """The claims of one thread, each with the number of its item."""
+
+    async def dump(self, thread_id: str) -> Dump | None:
+        """A whole thread, from one moment; None if there is none."""
+
+    async def restore(self, dump: Dump) -> bool:
+        """Make a thread of a dump, in one step; False if there is one of that name."""
+
+    async def replace(self, dump: Dump) -> None:
+        """The same, in place of the thread of that name, if there is one."""
 
     async def threads_of(self, runs: Sequence[str]) -> list[str]:
         """The threads these runs wrote to."""

@@ -73,6 +73,15 @@ def item_field(number: int) -> bytes:
     return b"i%d" % number
 
 
+def claim_field(number: int, position: int) -> bytes:
+    return b"a%d.%d" % (number, position)
+
+
+def claimer(field: bytes) -> int:
+    """The number of the item that makes a claim."""
+    return int(field[1 : field.index(b".")])
+
+
 def head_field(ns: str) -> bytes:
     return b"h" + encoded(ns)
 
@@ -104,6 +113,10 @@ class Keys:
         self._root = prefix.encode() + b":"
         self.threads = self._root + b"threads"
         """The index of threads: a sorted set of names, by when each was first used here."""
+        self.stores = self._root + b"stores"
+        """A hash of artifact stores: where each is found, by its id."""
+        self.format = self._root + b"format"
+        """The number of the storage format of all that is under this prefix."""
 
     def thread(self, thread_id: str) -> ThreadKeys:
         return _of_thread(self._root, thread_id)

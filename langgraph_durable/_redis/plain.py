@@ -299,6 +299,7 @@ def _drop(keys: ThreadKeys, args: list[bytes]) -> Twin:
     if thread.epoch is None and not last:
         return [b"NONE"], []
     runs = [name[1:] for name in names if name[:1] == b"r"]
+    claims = sum(name[:1] == b"a" for name in names)
     counts = dict.fromkeys((b"c", b"t", b"i"), 0)
     size = 0
     for name in names:
@@ -309,7 +310,7 @@ def _drop(keys: ThreadKeys, args: list[bytes]) -> Twin:
     if last and args[1] != b"0":
         greatest = max(last[0].partition(b"\0")[0], args[2])
         writes += [("HSET", keys.hash, "d", greatest), ("PEXPIRE", keys.hash, args[1])]
-    return [b"OK", runs, *counts.values(), size], writes
+    return [b"OK", runs, *counts.values(), size, claims], writes
 
 
 def _expire(keys: ThreadKeys, args: list[bytes]) -> Twin:

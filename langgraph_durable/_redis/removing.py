@@ -1,4 +1,4 @@
-"""The verbs that remove and copy: `edit`, `drop`, `copy`, `forget_runs`; and a thread's life.
+"""The verbs that remove and copy: `edit`, `drop`, `copy`, `dump`, `restore`; and a life's end.
 
 `edit` and `copy` look at a whole thread, decide here, and send all changes in one script that does
 nothing if the thread has changed since; then they look again.
@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from langgraph_durable._core import seal
+from langgraph_durable._core.dumps import Dump, exists_already, taken
 from langgraph_durable._core.records import (
     CheckpointRow,
     Edit,
-    Items,
     Listing,
     Measured,
     Removed,
@@ -31,7 +31,7 @@ from langgraph_durable._redis.marks import Seen, new_epoch, new_token
 from langgraph_durable._redis.reading import MANY, about, ask, fetch, fields, steadily
 from langgraph_durable._redis.requests import Call, Command, Request, Word
 from langgraph_durable._redis.writing import Context, announcements, refuse
-from langgraph_durable.errors import ConfigurationError, StorageBusy, StorageFull
+from langgraph_durable.errors import StorageBusy, StorageFull
 
 TRIES, PATIENCE = 20, 20.0
 """How often, and for how many seconds, something is tried that others' writes make void."""
@@ -47,6 +47,8 @@ class Whole:
     listing: Listing
     items: set[int]
     runs: frozenset[str]
+    claims: dict[bytes, bytes]
+    """By field."""
 
 
 async def _look(context: Context, thread_id: str, *, weigh: bool = False) -> Whole | None:
@@ -101,7 +103,8 @@ async def _look_once(context: Context, thread_id: str, weigh: bool) -> Whole | N
     )
     runs = frozenset(keys.decoded(name[1:]) for name in by_kind.get(b"r", ()))
     seen = Seen(state[0], int(state[1]), state[2])
-    return Whole(seen, listing, items, runs)
+    claims = {b"a" + name: claim for name, claim in (await read(b"a")).items()}
+    return Whole(seen, listing, items, runs, claims)
 
 
 async def _spines(
@@ -199,7 +202,7 @@ async def _weighed(context: Context, thread_id: str, left: Left) -> Removed:
     sizes = await _sizes(context, thread_id, items)
     size = sum(len(row.refs) + len(row.body) for row in gone) + sum(sizes.values())
     size += sum(len(write.refs) + len(write.body) for write in writes)
-    return Removed(len(gone), len(writes), len(items), size)
+    return Removed(len(gone), len(writes), len(items), size, len(left.gone_claims))
 
 
 async def _sizes(context: Context, thread_id: str, items: Iterable[int]) -> dict[int, int]:
@@ -253,14 +256,15 @@ class Left:
             replaced.get((row.ns, row.id), row)
             for row in whole.listing.rows
             if (row.ns, row.id) not in plan.drop
-        ]
+        ] + plan.add
         self.writes = [
             write
             for write in whole.listing.writes
             if (write.ns, write.id) not in plan.drop and write not in taken_back
-        ]
+        ] + plan.add_writes
         stay = {row.run for row in self.rows} | {write.run for write in self.writes}
         self.gone_runs = [run for run in whole.runs if run not in stay]
+        self.gone_claims = [f for f in whole.claims if keys.claimer(f) not in plan.keep]
 
     def commands(self) -> list[Command]:
         plan = self.plan
@@ -269,7 +273,7 @@ class Left:
         gone = [keys.checkpoint_field(place) for place in dropped]
         gone += [keys.run_field(run) for run in self.gone_runs]
         new: list[Word] = []
-        for row in plan.replace:
+        for row in (*plan.replace, *plan.add):
             new += (keys.checkpoint_field(keys.place(row.ns, row.id)), rows.pack_checkpoint(row))
         for ns, head in plan.heads.items():
             if head is None:
@@ -281,13 +285,23 @@ class Left:
             was.setdefault((write.ns, write.id), []).append(write)
         for owner in plan.drop | thinned:
             gone += writes_fields(was.get(owner, ()))
-        kept = [write for write in self.writes if (write.ns, write.id) in thinned]
+        came = {(row.ns, row.id) for row in plan.add}
+        kept = [write for write in self.writes if (write.ns, write.id) in thinned | came]
         gone += map(keys.item_field, self.whole.items - plan.keep)
+        gone += self.gone_claims
         new += ("q", len(self.rows), *writes_words(kept))
+        for n, blob in plan.add_items.items():
+            new += (keys.item_field(n), blob)
+        for k, (n, claim) in enumerate(plan.add_claims):
+            new += (keys.claim_field(n, k), claim)
+        if plan.add_items:
+            new += ("n", max(plan.add_items) + 1)
+        places: list[Word] = [w for ns, id in came for w in (0, keys.place(ns, id))]
         return [
             *_chunked("HDEL", "H", gone),
             *_chunked("HSET", "H", new, 2),
             *_chunked("ZREM", "X", dropped),
+            *_chunked("ZADD", "X", places, 2),
         ]
 
 
@@ -337,7 +351,7 @@ async def _drop(context: Context, thread_id: str, token: bytes | str) -> Removed
     if answer[0] != b"OK":
         return None
     await _unannounce(context, thread_id, map(keys.decoded, answer[1]), thread=True)
-    return Removed(*answer[2:6])
+    return Removed(*answer[2:7])
 
 
 async def _unannounce(
@@ -368,49 +382,68 @@ async def forget_runs(context: Context, runs: Sequence[str]) -> None:
 
 async def copy(context: Context, source: str, target: str) -> bool:
     """Copy a thread, sealing everything anew for its new place."""
-    at = context.keys.thread(source)
+    found = await dump(context, source)
+    if found is None:
+        return False
+    if not await restore(context, found.renamed(target)):
+        raise exists_already(target)
+    return True
+
+
+async def dump(context: Context, thread_id: str) -> Dump | None:
+    at = context.keys.thread(thread_id)
     for _ in _patiently():
-        whole = await _look(context, source)
+        whole = await _look(context, thread_id)
         if whole is None:
-            return False
+            return None
         numbers = sorted(whole.items)
-        blobs = await fields(source, at.hash, list(map(keys.item_field, numbers)))
-        now = (await ask(source, [("HMGET", at.hash, "e", "v")]))[0]
-        if now != [whole.seen.epoch, str(whole.seen.version).encode()]:
-            continue
-        items = {n: blob or b"" for n, blob in zip(numbers, blobs, strict=True)}
-        index = list(announcements(context, target, whole.runs))
-        if await _apply(context, target, None, _as_new(whole, target, items), index):
-            return True
-        raise ConfigurationError(
-            f"thread {target!r} exists already: delete it first, or copy to another id"
-        )
-    raise StorageBusy(f"thread {source!r}: others wrote to it all the time while it was copied")
+        blobs = await fields(thread_id, at.hash, list(map(keys.item_field, numbers)))
+        now = (await ask(thread_id, [("HMGET", at.hash, "e", "v")]))[0]
+        if now == [whole.seen.epoch, str(whole.seen.version).encode()]:
+            items = {n: blob or b"" for n, blob in zip(numbers, blobs, strict=True)}
+            claims = ((keys.claimer(field), claim) for field, claim in whole.claims.items())
+            return taken(whole.listing, items, claims)
+    raise StorageBusy(f"thread {thread_id!r}: others wrote to it all the time while it was copied")
 
 
-def _as_new(whole: Whole, target: str, items: Items) -> list[Command]:
-    """The commands that make a thread under another name."""
-    before = whole.listing
-    source = before.thread_id
-    try:
-        made = [row.bare(source).sealed(target) for row in before.rows]
-        writes = [row.bare(source).sealed(target) for row in before.writes]
-        words: list[Word] = ["q", len(made), *writes_words(writes)]
-        words += ("n", max(items, default=-1) + 1)
-        old, new = seal.log_seed(source), seal.log_seed(target)
-        for n, blob in items.items():
-            words += (keys.item_field(n), seal.seal_item(new, n, seal.open_item(old, n, blob)))
-    except seal.Damaged as error:
-        raise seal.damaged(f"thread {source!r}", error) from error
+async def restore(context: Context, new: Dump) -> bool:
+    index = list(announcements(context, new.thread_id, new.runs))
+    return await _apply(context, new.thread_id, None, _as_new(new), index)
+
+
+async def replace(context: Context, new: Dump) -> None:
+    index = list(announcements(context, new.thread_id, new.runs))
+    clear: list[Command] = [("DEL", "H"), ("DEL", "X")]
+    for _ in _patiently():
+        state = await ask(new.thread_id, [_state_of(context, new.thread_id)])
+        seen = Seen(state[0][0], int(state[0][1]), state[0][2]) if state[0][0] else None
+        commands = [*(clear if seen else ()), *_as_new(new)]
+        if await _apply(context, new.thread_id, seen, commands, index):
+            return
+    raise StorageBusy(f"thread {new.thread_id!r}: others wrote to it all the time")
+
+
+def _state_of(context: Context, thread_id: str) -> Command:
+    return ("HMGET", context.keys.thread(thread_id).hash, "e", "v", "k")
+
+
+def _as_new(new: Dump) -> list[Command]:
+    """The commands that make a thread."""
+    words: list[Word] = ["q", len(new.rows), *writes_words(new.sealed_writes())]
+    words += ("n", max(new.items, default=-1) + 1)
+    for n, blob in new.sealed_items():
+        words += (keys.item_field(n), blob)
     places: list[Word] = []
-    for row in made:
+    for row in new.sealed_rows():
         place = keys.place(row.ns, row.id)
         words += (keys.checkpoint_field(place), rows.pack_checkpoint(row))
         places += (0, place)
-    for ns, id in before.heads.items():
+    for ns, id in new.heads.items():
         words += (keys.head_field(ns), keys.id_bytes(id))
-    for run in whole.runs:
+    for run in new.runs:
         words += (keys.run_field(run), b"")
+    for k, (n, claim) in enumerate(new.claims):
+        words += (keys.claim_field(n, k), claim)
     return [*_chunked("HSET", "H", words, 2), *_chunked("ZADD", "X", places, 2)]
 
 

@@ -87,6 +87,8 @@ def number(
         blob = seal.seal_item(seed, n, payload)
         words += (keys.item_field(n), blob)
         size += len(blob)
+    for k, (n, claim) in enumerate(draft.claimed(finals, range(base, base + len(add)))):
+        words += (keys.claim_field(n, k), claim)
     return Numbered(finals, words, size, shares, b"".join(flights))
 
 

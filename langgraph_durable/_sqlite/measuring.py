@@ -1,10 +1,11 @@
-"""The verbs that look over whole threads: `survey`, `threads`, `measure`."""
+"""The verbs that look over whole threads: `survey`, `threads`, `measure`, `dump`."""
 
 from __future__ import annotations
 
+from langgraph_durable._core.dumps import Dump, taken
 from langgraph_durable._core.records import Listing, Measured
 from langgraph_durable._core.seal import unname
-from langgraph_durable._sqlite import rows
+from langgraph_durable._sqlite import claims, rows
 from langgraph_durable._sqlite.rows import Connection
 from langgraph_durable._sqlite.schema import BITS, MOST_ITEMS
 
@@ -43,3 +44,12 @@ def measure(conn: Connection, thread_id: str) -> Measured | None:
     ).fetchone()
     ends = [None if end is None else unname(end) for end in (oldest, newest)]
     return Measured(checkpoints, writes, items, size + more + most, *ends)
+
+
+def dump(conn: Connection, thread_id: str) -> Dump | None:
+    tid = rows.thread_number(conn, thread_id)
+    if tid is None:
+        return None
+    start = tid << BITS
+    items = conn.execute(f"SELECT key - ?, body {_ITEMS}", (start, start, start + MOST_ITEMS))
+    return taken(rows.listing(conn, thread_id, tid), dict(items), claims.of_thread(conn, thread_id))

@@ -1,16 +1,17 @@
-"""The verbs that remove: `edit`, `drop`, `reclaim`."""
+"""The verbs that remove: `edit`, `drop`, `replace`, `reclaim`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from langgraph_durable._core.dumps import Dump
 from langgraph_durable._core.records import Edit, Listing, Removed
 from langgraph_durable._core.seal import name
-from langgraph_durable._sqlite import measuring, rows, tombs
+from langgraph_durable._sqlite import measuring, rows, tombs, writing
 from langgraph_durable._sqlite.notes import Notes
 from langgraph_durable._sqlite.rows import Connection
 from langgraph_durable._sqlite.schema import BITS, MOST_ITEMS
-from langgraph_durable._sqlite.writing import new_epoch
+from langgraph_durable._sqlite.writing import new_epoch, restore
 
 PAGES = 64
 """Pages that a removal gives back at once, so that it stays short."""
@@ -27,12 +28,18 @@ def drop(conn: Connection, notes: Notes, thread_id: str) -> Removed | None:
     measured = measuring.measure(conn, thread_id)
     assert measured is not None
     tombs.bury(conn, thread_id)
-    _keep_items(conn, tid, ())
+    claims = _keep_items(conn, tid, ())[2]
     for table in ("checkpoints", "writes", "tallies", "runs", "threads"):
         conn.execute(f"DELETE FROM lgd_{table} WHERE tid = ?", (tid,))
     conn.execute("DELETE FROM lgd_heads WHERE thread_id = ?", (name(thread_id),))
     _give_back(conn)
-    return Removed(*measured[:4])
+    return Removed(*measured[:4], claims)
+
+
+def replace(conn: Connection, notes: Notes, dump: Dump) -> None:
+    """Put a dump in the place of the thread of that name, if there is one."""
+    drop(conn, notes, dump.thread_id)
+    restore(conn, notes, dump)
 
 
 def edit(
@@ -57,18 +64,19 @@ def edit(
         for w in before.writes
         if (w.ns, w.id) in plan.drop or (w.ns, w.id, w.task_id, w.idx) in taken_back
     ]
-    if not stays and len(writes) == len(before.writes):
+    if not stays and not plan.add and len(writes) == len(before.writes):
         return drop(conn, notes, thread_id)
     _remove_rows(conn, tid, plan)
     _move_heads(conn, thread_id, tid, plan)
-    items, size = _keep_items(conn, tid, plan.keep)
+    items, size, claims = _keep_items(conn, tid, plan.keep)
+    _add_rows(conn, tid, plan)
     _forget_runs(conn, tid)
     conn.execute("UPDATE lgd_threads SET epoch = ? WHERE tid = ?", (new_epoch(), tid))
     _give_back(conn)
     gone = [row for row in before.rows if (row.ns, row.id) in plan.drop]
     size += sum(len(row.refs) + len(row.body) for row in gone)
     size += sum(len(write.refs) + len(write.body) for write in writes)
-    return Removed(len(gone), len(writes), items, size)
+    return Removed(len(gone), len(writes), items, size, claims)
 
 
 def _forget_runs(conn: Connection, tid: int) -> None:
@@ -115,6 +123,20 @@ def _remove_rows(conn: Connection, tid: int, plan: Edit) -> None:
         )
 
 
+def _add_rows(conn: Connection, tid: int, plan: Edit) -> None:
+    start = tid << BITS
+    items = ((start + n, blob) for n, blob in plan.add_items.items())
+    conn.executemany("INSERT INTO lgd_items VALUES (?, ?)", items)
+    claims = ((start + n, claim) for n, claim in plan.add_claims)
+    conn.executemany("INSERT INTO lgd_claims VALUES (?, ?)", claims)
+    for row in plan.add:
+        conn.execute(f"INSERT {writing.PUT}", rows.checkpoint_values(tid, row))
+    for write in plan.add_writes:
+        conn.execute(f"INSERT {writing.PUT_WRITE}", rows.write_values(tid, write))
+        place = tid, name(write.ns), name(write.id)
+        conn.execute(writing.ADD_TO_TALLY, (*place, 1))
+
+
 def _move_heads(conn: Connection, thread_id: str, tid: int, plan: Edit) -> None:
     key = name(thread_id)
     for ns, head in plan.heads.items():
@@ -124,10 +146,13 @@ def _move_heads(conn: Connection, thread_id: str, tid: int, plan: Edit) -> None:
             conn.execute("INSERT INTO lgd_heads VALUES (?, ?, ?, ?)", values)
 
 
-def _keep_items(conn: Connection, tid: int, keep: Collection[int]) -> tuple[int, int]:
-    """Remove the gaps between the items that stay; how many items and bytes that were."""
+def _keep_items(conn: Connection, tid: int, keep: Collection[int]) -> tuple[int, int, int]:
+    """Remove the gaps between the items that stay; how many items, bytes and claims that were."""
     start = tid << BITS
-    following = items = size = 0
+    following = items = size = claims = 0
+    any_claim = conn.execute(
+        "SELECT 1 FROM lgd_claims WHERE key BETWEEN ? AND ? LIMIT 1", (start, start + MOST_ITEMS)
+    ).fetchone()
     for n in [*sorted(keep), MOST_ITEMS + 1]:
         if n > following:
             gone = conn.execute(
@@ -136,5 +161,8 @@ def _keep_items(conn: Connection, tid: int, keep: Collection[int]) -> tuple[int,
             ).fetchall()
             items += len(gone)
             size += sum(length for (length,) in gone)
+            if any_claim:
+                sql = "DELETE FROM lgd_claims WHERE key BETWEEN ? AND ?"
+                claims += conn.execute(sql, (start + following, start + n - 1)).rowcount
         following = n + 1
-    return items, size
+    return items, size, claims

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import Concatenate, Generic, ParamSpec, TypeVar
 
+from langgraph_durable._core.dumps import Dump
 from langgraph_durable._core.lineage import Chain
 from langgraph_durable._core.records import (
     CheckpointDraft,
@@ -25,7 +26,7 @@ from langgraph_durable._core.records import (
     Stored,
     WritesDraft,
 )
-from langgraph_durable._sqlite import measuring, reading, removing, writing
+from langgraph_durable._sqlite import claims, measuring, reading, removing, writing
 from langgraph_durable._sqlite.notes import Notes
 from langgraph_durable._sqlite.rows import Accept, Connection
 
@@ -153,8 +154,29 @@ class SqliteStorage:
     async def reclaim(self) -> int:
         return await _write(removing.reclaim, None)
 
+    async def stores(self) -> dict[str, tuple[str, ...]]:
+        return await _read(claims.stores, None)
+
+    async def enter_store(self, id: str, urls: Sequence[str]) -> None:
+        await _write(claims.enter_store, None, id, urls)
+
+    async def claims(self, after: str | None) -> tuple[list[bytes], str | None]:
+        return await _read(claims.everywhere, None), None
+
+    async def claims_of(self, thread_id: str) -> list[tuple[int, bytes]]:
+        return await _read(claims.of_thread, thread_id, thread_id)
+
     async def copy(self, source: str, target: str) -> bool:
         return await _write(writing.copy, source, source, target)
+
+    async def dump(self, thread_id: str) -> Dump | None:
+        return await _read(measuring.dump, thread_id, thread_id)
+
+    async def restore(self, dump: Dump) -> bool:
+        return await _write(writing.restore, dump.thread_id, dump)
+
+    async def replace(self, dump: Dump) -> None:
+        await _write(removing.replace, dump.thread_id, dump)
 
     async def threads_of(self, runs: Sequence[str]) -> list[str]:
         return await _read(reading.threads_of, None, runs)

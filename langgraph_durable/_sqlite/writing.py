@@ -1,33 +1,30 @@
-"""The verbs that write: `put`, `put_writes`, `copy`."""
+"""The verbs that write: `put`, `put_writes`, `copy`, `restore`."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Any
 
-from langgraph_durable._core import seal
+from langgraph_durable._core.dumps import Dump, exists_already, tallies
 from langgraph_durable._core.records import (
     CheckpointDraft,
     Draft,
     Finals,
-    Listing,
     Stored,
     WriteRow,
     WritesDraft,
 )
 from langgraph_durable._core.seal import name, unname
 from langgraph_durable._core.storage import Stale
-from langgraph_durable._sqlite import rows, tombs
+from langgraph_durable._sqlite import measuring, rows, tombs
 from langgraph_durable._sqlite.notes import Notes, ThreadNote
 from langgraph_durable._sqlite.rows import Connection, Name
 from langgraph_durable._sqlite.schema import BITS, MOST_ITEMS
-from langgraph_durable.errors import ConcurrentUpdate, ConfigurationError, CorruptionError
+from langgraph_durable.errors import ConcurrentUpdate, CorruptionError
 
-_PUT = "INTO lgd_checkpoints VALUES (?, ?, ?, ?, ?, ?, ?)"
-_PUT_WRITE = "INTO lgd_writes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+PUT = "INTO lgd_checkpoints VALUES (?, ?, ?, ?, ?, ?, ?)"
+PUT_WRITE = "INTO lgd_writes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _SET_HEAD = "INSERT INTO lgd_heads VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET id = excluded.id"
-_ADD_TO_TALLY = (
+ADD_TO_TALLY = (
     "INSERT INTO lgd_tallies VALUES (?, ?, ?, ?) "
     "ON CONFLICT DO UPDATE SET count = count + excluded.count"
 )
@@ -43,9 +40,9 @@ def put(conn: Connection, notes: Notes, draft: CheckpointDraft) -> Stored:
     finals, size = _append(conn, note, draft)
     row = draft.row(finals)
     values = rows.checkpoint_values(note.tid, row)
-    added = conn.execute(f"INSERT OR IGNORE {_PUT}", values).rowcount
+    added = conn.execute(f"INSERT OR IGNORE {PUT}", values).rowcount
     if not added:
-        conn.execute(f"REPLACE {_PUT}", values)
+        conn.execute(f"REPLACE {PUT}", values)
     leads = draft.guard.lead or head == draft.parent or (head or "") < draft.id
     if head is None or (added and leads):
         conn.execute(_SET_HEAD, (name(draft.thread_id), values[1], note.tid, values[2]))
@@ -77,7 +74,7 @@ def put_writes(conn: Connection, notes: Notes, draft: WritesDraft) -> Stored:
     new = draft.rows(finals, taken)
     added = sum(_put_write(conn, note.tid, row) for row in new)
     if added:
-        conn.execute(_ADD_TO_TALLY, (*place, added))
+        conn.execute(ADD_TO_TALLY, (*place, added))
     _announce(conn, note, draft)
     size += sum(len(row.refs) + len(row.body) for row in new)
     stored = Stored(note.epoch, finals, size)
@@ -88,9 +85,9 @@ def put_writes(conn: Connection, notes: Notes, draft: WritesDraft) -> Stored:
 def _put_write(conn: Connection, tid: int, row: WriteRow) -> int:
     """Store a row of writes; how many rows that adds (a special write replaces its like)."""
     values = rows.write_values(tid, row)
-    added = conn.execute(f"INSERT OR IGNORE {_PUT_WRITE}", values).rowcount
+    added = conn.execute(f"INSERT OR IGNORE {PUT_WRITE}", values).rowcount
     if not added:
-        conn.execute(f"REPLACE {_PUT_WRITE}", values)
+        conn.execute(f"REPLACE {PUT_WRITE}", values)
     return added
 
 
@@ -165,53 +162,45 @@ def _append(conn: Connection, note: ThreadNote, draft: Draft) -> tuple[Finals, i
     finals, add = draft.number(note.epoch, note.following)
     conn.executemany("INSERT INTO lgd_items VALUES (?, ?)", [(start + n, blob) for n, blob in add])
     note.following += len(add)
+    if draft.claims:
+        claims = draft.claimed(finals, {n for n, _ in add})
+        sql = "INSERT OR IGNORE INTO lgd_claims VALUES (?, ?)"
+        conn.executemany(sql, [(start + n, claim) for n, claim in claims])
     return finals, sum(len(blob) for _, blob in add)
 
 
 def copy(conn: Connection, notes: Notes, source: str, target: str) -> bool:
     """Copy a thread, sealing everything anew for its new place."""
-    old = rows.thread_number(conn, source)
-    if old is None:
+    found = measuring.dump(conn, source)
+    if found is None:
         return False
-    if rows.thread_number(conn, target) is not None:
-        raise ConfigurationError(
-            f"thread {target!r} exists already: delete it first, or copy to another id"
-        )
-    tid, _ = _new_thread(conn, name(target))
-    try:
-        _copy_rows(conn, tid, target, rows.listing(conn, source, old))
-        _copy_items(conn, (old, source), (tid, target))
-    except seal.Damaged as error:
-        raise seal.damaged(f"thread {source!r}", error) from error
-    for table, columns in (("lgd_runs", "run, ?"), ("lgd_tallies", "?, ns, id, count")):
-        conn.execute(f"INSERT INTO {table} SELECT {columns} FROM {table} WHERE tid = ?", (tid, old))
+    if not restore(conn, notes, found.renamed(target)):
+        raise exists_already(target)
     return True
 
 
-def _copy_rows(conn: Connection, tid: int, target: str, before: Listing) -> None:
-    source = before.thread_id
-    checkpoints = (row.bare(source).sealed(target) for row in before.rows)
-    writes = (row.bare(source).sealed(target) for row in before.writes)
-    heads: Sequence[tuple[Any, ...]] = [
-        (name(target), name(ns), tid, name(id)) for ns, id in before.heads.items()
-    ]
-    conn.executemany(f"INSERT {_PUT}", (rows.checkpoint_values(tid, row) for row in checkpoints))
-    conn.executemany(f"INSERT {_PUT_WRITE}", (rows.write_values(tid, row) for row in writes))
-    conn.executemany("INSERT INTO lgd_heads VALUES (?, ?, ?, ?)", heads)
-
-
-def _copy_items(conn: Connection, of: tuple[int, str], to: tuple[int, str]) -> None:
-    (old, source), (new, target) = of, to
-    start, new_start = old << BITS, new << BITS
-    seed, new_seed = seal.log_seed(source), seal.log_seed(target)
-    stored = conn.execute(
-        "SELECT key - ?, body FROM lgd_items WHERE key BETWEEN ? AND ?",
-        (start, start, start + MOST_ITEMS),
-    ).fetchall()
+def restore(conn: Connection, notes: Notes, dump: Dump) -> bool:
+    """Make a thread of a dump; False if there is one of that name."""
+    key = name(dump.thread_id)
+    if rows.thread_number(conn, dump.thread_id) is not None:
+        return False
+    notes.threads.pop(dump.thread_id, None)
+    tid, _ = _new_thread(conn, key)
     conn.executemany(
-        "INSERT INTO lgd_items VALUES (?, ?)",
-        (
-            (new_start + n, seal.seal_item(new_seed, n, seal.open_item(seed, n, body)))
-            for n, body in stored
-        ),
+        f"INSERT {PUT}", (rows.checkpoint_values(tid, row) for row in dump.sealed_rows())
     )
+    conn.executemany(
+        f"INSERT {PUT_WRITE}", (rows.write_values(tid, row) for row in dump.sealed_writes())
+    )
+    heads = [(key, name(ns), tid, name(id)) for ns, id in dump.heads.items()]
+    conn.executemany("INSERT INTO lgd_heads VALUES (?, ?, ?, ?)", heads)
+    counts = [(tid, name(ns), name(id), n) for (ns, id), n in tallies(dump.writes).items()]
+    conn.executemany("INSERT INTO lgd_tallies VALUES (?, ?, ?, ?)", counts)
+    runs = [(name(run), tid) for run in dump.runs]
+    conn.executemany("INSERT INTO lgd_runs VALUES (?, ?)", runs)
+    start = tid << BITS
+    items = ((start + n, blob) for n, blob in dump.sealed_items())
+    conn.executemany("INSERT INTO lgd_items VALUES (?, ?)", items)
+    claims = [(start + n, claim) for n, claim in dump.claims]
+    conn.executemany("INSERT INTO lgd_claims VALUES (?, ?)", claims)
+    return True

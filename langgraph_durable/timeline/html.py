@@ -62,6 +62,8 @@ def value(value: Any, depth: int = 0) -> str:
         return message(value)
     if isinstance(value, (bytes, bytearray, memoryview)):
         return _binary(bytes(value))
+    if hasattr(type(value), "_lgd_html_"):  # an artifact shows itself
+        return str(value._lgd_html_())
     if depth < 6 and isinstance(value, Mapping):
         return _table([(str(key), one) for key, one in value.items()], f"{len(value)} keys", depth)
     if depth < 6 and isinstance(value, (list, tuple)):

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import pytest
 import servers
 import victim
+from forks import ForkServer
 
 ABOUT_FILES = {
     "test_corruption",
@@ -52,8 +53,8 @@ def dice(request: pytest.FixtureRequest) -> random.Random:
 
 
 @pytest.fixture(scope="session")
-def victims() -> Iterator[victim.ForkServer]:
+def victims() -> Iterator[ForkServer]:
     """Fresh processes at the price of a fork."""
-    server = victim.ForkServer()
+    server = ForkServer(victim.__file__)
     yield server
     server.close()

@@ -18,7 +18,8 @@ from typing import Any
 
 import pytest
 import victim
-from victim import ForkServer, Saver, thread
+from forks import ForkServer
+from victim import Saver, thread
 
 
 async def _alist(saver: Saver) -> list[Any]:

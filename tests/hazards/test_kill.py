@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import victim
-from victim import ForkServer
+from forks import ForkServer
 
 MODES = ("sync", "async", "exit")
 Told = list[dict[str, Any]]

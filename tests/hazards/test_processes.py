@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 import victim
-from victim import ForkServer, thread
+from forks import ForkServer
+from victim import thread
 
 
 def failures(told: list[dict[str, object]]) -> list[object]:
@@ -249,7 +250,7 @@ def test_after_a_fork_both_sides_work_and_the_file_is_intact(
 
 PROGRAM = """
 import asyncio, sys, threading
-sys.path.insert(0, {folder!r})
+sys.path[:0] = {folders!r}
 import victim
 
 saver = victim.open_store({kind!r}, {path!r})      # constructed outside any loop
@@ -290,7 +291,10 @@ def test_a_saver_that_nobody_closes_never_keeps_the_interpreter_from_ending(
 ) -> None:
     path = str(tmp_path / "agent.db")
     program = textwrap.dedent(PROGRAM).format(
-        folder=str(Path(__file__).parent), kind=kind, path=path, body=ENDINGS[how]
+        folders=[str(folder) for folder in Path(__file__).parents[:2]],
+        kind=kind,
+        path=path,
+        body=ENDINGS[how],
     )
     command = [sys.executable, "-W", "error::ResourceWarning", "-c", program]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)

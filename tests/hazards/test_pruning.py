@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import victim
-from victim import ForkServer
+from forks import ForkServer
 
 from langgraph_durable import KeepLast
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 import victim
-from victim import ForkServer, thread
+from forks import ForkServer
+from victim import thread
 
 from langgraph_durable.errors import (
     DurableError,

@@ -3,7 +3,7 @@
 Run as a program this file is a fork server: it imports everything once, then forks one child for
 each job named on its standard input, so that hundreds of processes can be started and killed. A
 child tells what it has done with `acknowledge`, one atomic line each; `ForkServer` is the other
-end. A job is any function of the table `JOBS` at the bottom.
+end; see tests/forks.py. A job is any function of the table `JOBS` at the bottom.
 """
 
 from __future__ import annotations
@@ -11,24 +11,21 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import itertools
-import json
 import operator
 import os
-import queue
 import random
 import signal
 import sqlite3
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
 from multiprocessing import get_context
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, TypedDict
 
+from forks import acknowledge, run_and_exit, serve
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, empty_checkpoint
 from langgraph.checkpoint.base.id import uuid6
 from langgraph.checkpoint.memory import InMemorySaver
@@ -246,13 +243,6 @@ def state_after(turns: int) -> dict[str, Any]:
 # -- what a child tells ---------------------------------------------------------------------------
 
 
-def acknowledge(what: str, **details: Any) -> None:
-    """Tell the parent, now; a line shorter than PIPE_BUF arrives whole or not at all."""
-    line = json.dumps({"what": what, **details}).encode() + b"\n"
-    assert len(line) < 4096
-    os.write(1, line)
-
-
 def _acknowledge_put(config: Config, made: dict[str, Any]) -> None:
     place = config["configurable"]
     ns = place.get("checkpoint_ns", "")
@@ -407,7 +397,7 @@ def crowd(each: str, processes: int, **arguments: Any) -> None:
         child = os.fork()
         if child == 0:
             time.sleep(max(0.0, release - time.time()))
-            _run(each, member=member, **arguments)
+            run_and_exit(JOBS[each], member=member, **arguments)
         children.append(child)
     codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
     acknowledge("crowd", failed=sum(code != 0 for code in codes), codes=sorted(set(codes)))
@@ -490,7 +480,7 @@ def fork_after_use(kind: str, path: str, busy: bool) -> None:
     for n in range(5):
         child = os.fork()
         if child == 0:
-            _run_function(in_child, f"fork {n}")
+            run_and_exit(in_child, f"fork {n}")
         put(saver, thread(f"parent {n}"), 0)
         os.waitpid(child, 0)
     process = get_context("fork").Process(target=in_child, args=("multiprocessing",))
@@ -569,110 +559,5 @@ JOBS: dict[str, Callable[..., None]] = {
 }
 
 
-# -- the fork server ------------------------------------------------------------------------------
-
-
-def _run_function(work: Callable[..., None], *positional: Any, **named: Any) -> None:
-    """Run a job in this freshly forked process and never return."""
-    try:
-        work(*positional, **named)
-    except BaseException as error:
-        acknowledge("failed", error=repr(error)[:2000])
-        os._exit(1)
-    os._exit(0)
-
-
-def _run(job: str, **arguments: Any) -> None:
-    _run_function(JOBS[job], **arguments)
-
-
-def serve() -> None:
-    """Fork a child for each job asked for, and say when it has ended."""
-    for line in sys.stdin:
-        order = json.loads(line)
-        child = os.fork()
-        if child == 0:
-            os.setpgid(0, 0)
-            acknowledge("born", pid=os.getpid())
-            _run(**order)
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        acknowledge("ended", status=status)
-
-
-@dataclass
-class Victim:
-    """A child at work: what it has told so far, and the means to end it."""
-
-    pid: int
-    said: Iterator[dict[str, Any]]
-    told: list[dict[str, Any]] = field(default_factory=list)
-
-    def until(self, what: str) -> dict[str, Any]:
-        """Wait for a certain line."""
-        for line in self.said:
-            self.told.append(line)
-            if line["what"] == what:
-                return line
-        if not self.told or self.told[-1]["what"] != "ended":
-            os.killpg(self.pid, signal.SIGKILL)
-            raise AssertionError(f"the child hangs; its last words: {self.told[-3:]}")
-        raise AssertionError(f"the child ended without saying {what!r}: {self.told[-3:]}")
-
-    def end(self) -> list[dict[str, Any]]:
-        """Wait for the child to end by itself; what it told comes back."""
-        self.until("ended")
-        return self.told
-
-    def kill_after(self, seconds: float) -> list[dict[str, Any]]:
-        """Let it live for so long, then SIGKILL; what it told comes back."""
-        time.sleep(seconds)
-        os.kill(self.pid, signal.SIGKILL)
-        return self.end()
-
-
-class ForkServer:
-    """The parent's end of `serve`: one child at a time."""
-
-    def __init__(self) -> None:
-        command = [sys.executable, __file__]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def _read(self) -> None:
-        for line in self._process.stdout or ():
-            self._lines.put(line)
-
-    def _said(self, patience: float) -> Iterator[dict[str, Any]]:
-        """The lines of one child, until it has ended or patience has."""
-        end = time.monotonic() + patience
-        line = {"what": ""}
-        while line["what"] != "ended":
-            try:
-                line = json.loads(self._lines.get(timeout=max(0.0, end - time.monotonic())))
-            except queue.Empty:
-                return
-            yield line
-
-    def start(self, job: str, *, patience: float = 60, **arguments: Any) -> Victim:
-        """Fork a child that does this job; whoever waits for it waits at most `patience` s."""
-        order = json.dumps({"job": job, **arguments}).encode() + b"\n"
-        assert self._process.stdin
-        self._process.stdin.write(order)
-        self._process.stdin.flush()
-        said = self._said(patience)
-        born = next(line for line in said if line["what"] == "born")
-        return Victim(born["pid"], said)
-
-    def close(self) -> None:
-        """End the server, even one whose child hangs."""
-        assert self._process.stdin
-        self._process.stdin.close()
-        try:
-            self._process.wait(5)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-
-
 if __name__ == "__main__":
-    serve()
+    serve(JOBS)

@@ -3,7 +3,7 @@
 -- A thread is two keys. The hash H holds everything, told apart by the first letter of the field:
 --   e epoch   v number of the last write   k tokens of the last writes, newest first
 --   l its own time to live, if it has one   q how many checkpoints there are   n next number
---   h<ns> head   r<run> a run that wrote   i<n> item
+--   h<ns> head   r<run> a run that wrote   i<n> item   a<n>.<k> what it claims of artifact stores
 --   c<place> checkpoint   t<digest> rows of writes of one task at one place
 --   w<page>:<place> digests of the tasks that wrote at a place, so many to a page
 --   d the greatest id of a thread of this name that was deleted: alone, and for some days, after it

@@ -564,3 +564,5 @@ class Arguments(Stage):
         await put_line(saver, "t", 2)
         assert await numbers(saver, at("t"), before={"tags": []}) == [2, 1]
         assert await numbers(saver, at("t"), before={"configurable": {}}) == [2, 1]
+        bare = {"thread_id": "t", "checkpoint_ns": "", "checkpoint_id": numbered(2)}
+        assert await numbers(saver, at("t"), before=bare) == [1]

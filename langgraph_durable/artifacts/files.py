@@ -1,0 +1,138 @@
+"""Artifacts as files: written under a temporary name, synced, renamed, and the folder synced.
+
+After `put` returns a power cut takes nothing back. Names come from hashes; a file that something
+else has put into the folder is never opened, listed or removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from langgraph_durable.artifacts.stores import CHUNK, ArtifactStore, Found, Opener
+from langgraph_durable.errors import (
+    ArtifactsUnreachable,
+    ConfigurationError,
+    StorageError,
+    StorageFull,
+    StorageReadOnly,
+)
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_READ_ONLY = {errno.EACCES, errno.EPERM, errno.EROFS}
+
+
+class FileArtifacts(ArtifactStore):
+    """A folder of artifacts; made when the first one is stored.
+
+    Example:
+        >>> SqliteSaver("agent.db", artifacts=FileArtifacts("/data/artifacts"))   # doctest: +SKIP
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], *, url: str | None = None) -> None:
+        text = os.fspath(folder)
+        if not text or "\0" in text:
+            raise ConfigurationError(f"{folder!r} is not the path of a folder")
+        self.folder = Path(os.path.abspath(text))
+        self.url = url or self.folder.as_uri()
+
+    def put(self, key: str, content: bytes | Opener) -> None:
+        path = self.folder / key
+        temporary = None
+        try:
+            self._make(path.parent)
+            handle, temporary = tempfile.mkstemp(prefix=".lgd-", dir=path.parent)
+            with open(handle, "wb", buffering=0) as file:
+                _write(file, content)
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+            _sync(path.parent)
+        except OSError as error:
+            raise self._explained(error) from error
+        finally:
+            if temporary is not None:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary)
+
+    def _make(self, folder: Path) -> None:
+        if folder.is_dir():
+            return
+        new = [above for above in (folder, *folder.parents) if not above.is_dir()]
+        folder.mkdir(parents=True, exist_ok=True)
+        for each in new:  # a new folder is an entry of the one above
+            _sync(each.parent)
+
+    def open(self, key: str) -> BinaryIO:
+        try:
+            return open(self.folder / key, "rb")
+        except FileNotFoundError as error:
+            raise KeyError(key) from error
+        except OSError as error:
+            raise self._explained(error) from error
+
+    def stat(self, key: str) -> Found | None:
+        try:
+            found = os.stat(self.folder / key)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._explained(error) from error
+        return Found(key, found.st_size, found.st_mtime)
+
+    def delete(self, key: str) -> None:
+        try:
+            os.unlink(self.folder / key)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise self._explained(error) from error
+
+    def list(self, prefix: str) -> Iterator[Found]:
+        root = self.folder / prefix
+        if not root.is_dir():
+            return
+        for shelf in sorted(os.scandir(root), key=lambda entry: entry.name):
+            if shelf.is_dir(follow_symlinks=False):
+                for entry in os.scandir(shelf.path):
+                    with contextlib.suppress(FileNotFoundError):
+                        found = entry.stat(follow_symlinks=False)
+                        key = f"{prefix}{shelf.name}/{entry.name}"
+                        yield Found(key, found.st_size, found.st_mtime)
+
+    def _explained(self, error: OSError) -> StorageError:
+        where = f"artifact store {self.folder}"
+        if error.errno in _FULL:
+            return StorageFull(f"{where}: there is no room left ({error}). Nothing was written.")
+        if error.errno in _READ_ONLY:
+            return StorageReadOnly(f"{where}: this process may not use it ({error})")
+        return ArtifactsUnreachable(f"{where}: {error}")
+
+
+def _write(file: BinaryIO, content: bytes | Opener) -> None:
+    if isinstance(content, bytes):
+        view = memoryview(content)
+        while view:
+            view = view[file.write(view) :]
+        return
+    with content() as source:
+        while block := source.read(CHUNK):
+            _write(file, block)
+
+
+def _sync(folder: Path) -> None:
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:  # Windows has no handles of folders
+        return
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EBADF, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(handle)

@@ -1,0 +1,288 @@
+"""`Artifact`: a light handle on content that stays in its store until somebody asks for it.
+
+Inside a value a handle is stored as a claim, a name and a media type; the content is uploaded
+before the row that claims it. A loaded handle lies on the shelf of the saver it came from, and
+reads through it, verifying what it reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import io
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+from langgraph_durable._core import claims, seal
+from langgraph_durable._core.claims import Claim
+from langgraph_durable._core.plans import ARTIFACT, Pack, Unstorable, Value, register
+from langgraph_durable.artifacts import media, show
+from langgraph_durable.artifacts.stores import CHUNK
+from langgraph_durable.errors import ArtifactMissing, ConfigurationError, CorruptionError
+
+IN_MEMORY = 16 << 20
+"""Contents up to this size are opened in memory, larger ones in a temporary file."""
+
+
+class Reader(Protocol):
+    def open(self, claim: Claim) -> BinaryIO: ...
+    def read(self, claim: Claim) -> bytes: ...
+    def meet(self, claim: Claim) -> None: ...
+
+
+class Artifact:
+    """Content with a name and a media type, kept outside of the state.
+
+    Equal artifacts have equal content, name and media type. An artifact never changes; a file it
+    was made from must not change before it is stored.
+
+    Example:
+        >>> Artifact.from_bytes(b"hello", media_type="text/plain", name="hello.txt")
+        <Artifact hello.txt, text/plain, 5 B>
+    """
+
+    __slots__ = ("_claim", "_copy", "_sha", "_shelf", "_size", "_source", "media_type", "name")
+
+    name: str | None
+    media_type: str
+
+    def __init__(self) -> None:
+        raise ConfigurationError("make an Artifact with from_file, from_bytes or from_text")
+
+    @classmethod
+    def _new(cls, name: object, media_type: object) -> Artifact:
+        if name is not None and not isinstance(name, str):
+            raise ConfigurationError(f"the name of an artifact is a str, not {name!r}")
+        if not isinstance(media_type, str) or not media_type:
+            raise ConfigurationError(f"a media type is like 'image/png', not {media_type!r}")
+        made = object.__new__(cls)
+        made.name, made.media_type = name, media_type
+        made._claim = made._shelf = made._source = made._sha = made._size = made._copy = None
+        return made
+
+    @classmethod
+    def from_file(
+        cls, path: str | os.PathLike[str], *, media_type: str | None = None, name: str | None = None
+    ) -> Artifact:
+        """The content of a file; it is read when the artifact is stored."""
+        source = Path(os.path.abspath(os.fspath(path)))
+        if not source.is_file():
+            raise ConfigurationError(f"there is no file {source}")
+        made = cls._new(name or source.name, media_type or media.media_type_of(source.name))
+        made._source = source
+        return made
+
+    @classmethod
+    def from_bytes(
+        cls,
+        data: bytes | bytearray | memoryview,
+        *,
+        media_type: str | None = None,
+        name: str | None = None,
+    ) -> Artifact:
+        """Content that is at hand."""
+        if not isinstance(data, (bytes, bytearray, memoryview)):
+            raise ConfigurationError(f"from_bytes takes bytes, not {type(data).__name__}")
+        made = cls._new(name, media_type or media.media_type_of(name))
+        made._source = bytes(data)
+        return made
+
+    @classmethod
+    def from_text(
+        cls, text: str, *, media_type: str = "text/plain", name: str | None = None
+    ) -> Artifact:
+        """A text, as UTF-8."""
+        return cls.from_bytes(text.encode(), media_type=media_type, name=name)
+
+    _claim: Claim | None
+    _shelf: Reader | None
+    _source: Path | bytes | None
+    _sha: bytes | None
+    _size: int | None
+    _copy: Any
+
+    # ---- what it is --------------------------------------------------------------------------
+
+    @property
+    def size(self) -> int:
+        """Bytes of the content."""
+        if self._size is None:
+            source = self._source
+            self._size = source.stat().st_size if isinstance(source, Path) else len(source or b"")
+        return self._size
+
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 of the content, in hexadecimal."""
+        return self._digest().hex()
+
+    def _digest(self) -> bytes:
+        if self._sha is None:
+            if isinstance(self._source, Path):
+                with self._source.open("rb") as file:
+                    self._sha = hashlib.file_digest(file, "sha256").digest()
+            else:
+                self._sha = hashlib.sha256(self._source or b"").digest()
+        return self._sha
+
+    def __repr__(self) -> str:
+        return f"<Artifact {show.described(self)}>"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Artifact):
+            return NotImplemented
+        mine, others = (self.name, self.media_type), (other.name, other.media_type)
+        return mine == others and self._digest() == other._digest()
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.media_type, self._digest()))
+
+    def __copy__(self) -> Artifact:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Artifact:
+        return self
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        raise TypeError("an Artifact goes from process to process by a saver, not by pickle")
+
+    # ---- reading -----------------------------------------------------------------------------
+
+    def open(self) -> BinaryIO:
+        """The content as a file that can be read and sought, verified before you get it.
+
+        Raises:
+            ArtifactMissing: it is not in its store.
+            ArtifactCorrupt: it is not what was stored.
+        """
+        if isinstance(self._source, bytes):
+            return io.BytesIO(self._source)
+        if isinstance(self._source, Path):
+            return self._source.open("rb")
+        held = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115
+        try:
+            with self._stream() as stream:
+                while block := stream.read(CHUNK):
+                    held.write(block)
+            held.seek(0)
+        except BaseException:
+            held.close()
+            raise
+        return held  # type: ignore[return-value]
+
+    def read(self) -> bytes:
+        """The whole content, verified."""
+        if self._source is not None:
+            with self.open() as file:
+                return file.read()
+        return self._reader().read(self._known())
+
+    async def aread(self) -> bytes:
+        """`read`, off the event loop."""
+        return await asyncio.to_thread(self.read)
+
+    async def aopen(self) -> BinaryIO:
+        """`open`, off the event loop."""
+        return await asyncio.to_thread(self.open)
+
+    def path(self) -> Path:
+        """The content as a local file, a copy of your own that goes with this process."""
+        if self._copy is None:
+            folder = tempfile.TemporaryDirectory(prefix="lgd-artifact-")
+            # Only the last part of the name: it may come from anybody.
+            base = os.path.basename((self.name or "").replace("\\", "/")) or "artifact"
+            path = Path(folder.name) / ("artifact" if base in (".", "..") else base[-200:])
+            with self.open() as source, path.open("wb") as file:
+                while block := source.read(CHUNK):
+                    file.write(block)
+            self._copy = folder, path
+        found: Path = self._copy[1]
+        return found
+
+    async def apath(self) -> Path:
+        """`path`, off the event loop."""
+        return await asyncio.to_thread(self.path)
+
+    def text(self) -> str:
+        """The content as UTF-8 text."""
+        return self.read().decode()
+
+    def data_url(self) -> str:
+        """The content as a data URL."""
+        return f"data:{self.media_type};base64,{base64.b64encode(self.read()).decode()}"
+
+    def as_content(self) -> dict[str, Any]:
+        """A content block for a LangChain message: image, audio, video, text or file.
+
+        Example:
+            >>> HumanMessage([{"type": "text", "text": "?"}, art.as_content()])   # doctest: +SKIP
+        """
+        kind = self.media_type.partition("/")[0]
+        if kind == "text":
+            return {"type": "text", "text": self.text()}
+        block = {
+            "type": kind if kind in ("image", "audio", "video") else "file",
+            "base64": base64.b64encode(self.read()).decode(),
+            "mime_type": self.media_type,
+        }
+        return (
+            block
+            if self.name is None or block["type"] != "file"
+            else {**block, "filename": self.name}
+        )
+
+    def _reader(self) -> Reader:
+        if self._shelf is None:
+            raise ArtifactMissing(f"{self!r} was not loaded by a saver, so its store is not known")
+        return self._shelf
+
+    def _known(self) -> Claim:
+        assert self._claim is not None
+        return self._claim
+
+    def _stream(self) -> BinaryIO:
+        return self._reader().open(self._known())
+
+    def lie_on(self, shelf: Reader) -> None:
+        """Say where the content is found."""
+        self._shelf = shelf
+        shelf.meet(self._known())
+
+    # ---- showing -----------------------------------------------------------------------------
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        return {"text/plain": repr(self), "text/html": show.html(self)}
+
+    def _lgd_html_(self) -> str:
+        return show.html(self)
+
+
+# ---- storing -------------------------------------------------------------------------------------
+
+
+def _take(artifact: Artifact, pack: Pack) -> list[Any]:
+    try:
+        claim = claims.collect(artifact)
+    except OSError as error:
+        raise Unstorable(f"{artifact!r} cannot be read: {error}") from error
+    if claim is None:
+        raise Unstorable("an Artifact is stored in channels only, by a saver")
+    return [claim.packed(), artifact.name, artifact.media_type]
+
+
+def _make(cls: type, inner: list[Any]) -> Artifact:
+    packed, name, media_type = inner
+    try:
+        made = Artifact._new(name, media_type)
+        made._claim = claims.unpack(packed)
+    except (seal.Damaged, ConfigurationError) as error:
+        raise CorruptionError(f"a stored artifact cannot be read: {error}") from error
+    made._sha, made._size = made._claim.sha, made._claim.size
+    return made
+
+
+register(Value(ARTIFACT, Artifact, _take, _make))

@@ -1,0 +1,306 @@
+"""The artifact stores of one saver: which one is written to, and where old claims lead.
+
+A database gives every store it uses an id of its own and notes under which URLs its objects are
+found (`Storage.stores`). The id is part of every key, so several databases can share a bucket:
+each sees, and sweeps, its own objects only. Uploads happen before the row; an object that is there
+already is *renewed* (see `sweeping`), so that a collector in another process leaves it alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar, cast
+
+from langgraph_durable._core.claims import Claim
+from langgraph_durable._core.offload import UnknownStore, Upload
+from langgraph_durable._core.plans import Unstorable
+from langgraph_durable._core.storage import Storage
+from langgraph_durable._core.units import shown_bytes
+from langgraph_durable.artifacts import media, sweeping
+from langgraph_durable.artifacts.handle import Artifact
+from langgraph_durable.artifacts.stores import ArtifactStore, open_store
+from langgraph_durable.errors import (
+    ArtifactCorrupt,
+    ArtifactMissing,
+    ConfigurationError,
+    SerializationError,
+)
+
+T = TypeVar("T")
+R = TypeVar("R")
+logger = logging.getLogger("langgraph_durable")
+
+OFFLOAD_ABOVE = 256 << 10
+Artifacts = ArtifactStore | str | os.PathLike[str] | Sequence[Any] | None
+PARALLEL = 8
+FRESH = 60.0
+"""Seconds for which what this saver has uploaded or renewed counts as just used."""
+MOST_FRESH = 100_000
+TELL = 5.0
+"""Seconds after which a long transfer is logged, and again."""
+
+
+class Shelf:
+    """See the top of the file."""
+
+    def __init__(
+        self,
+        target: ArtifactStore | None,
+        others: Iterable[ArtifactStore] = (),
+        *,
+        above: int = OFFLOAD_ABOVE,
+        placeholder: bool = False,
+    ) -> None:
+        self.target = target
+        self.writes = target is not None
+        self.above: float = above if target is not None else math.inf
+        self.store = ""
+        self.is_ready = self.is_entered = self.is_behind = False
+        self._placeholder = placeholder
+        self._by_url = {store.url: store for store in (*others, *((target,) if target else ()))}
+        self._names: dict[str, tuple[str, ...]] = {}
+        self._fresh: dict[Claim, float] = {}
+
+    # ---- names -------------------------------------------------------------------------------
+
+    async def prepare(self, storage: Storage) -> None:
+        """Find the id of the store that is written to; a new one if it was never used."""
+        await self.refresh(storage)
+        target = self.target
+        if target is not None and not self.is_ready:
+            own = sorted(id for id, urls in self._names.items() if urls[:1] == (target.url,))
+            self.is_entered = bool(own)
+            self.store = own[0] if own else secrets.token_hex(8)
+            self._names.setdefault(self.store, (target.url,))
+            self.is_ready = True
+
+    async def enter(self, storage: Storage) -> None:
+        """Note the id in the database, before the first object is there."""
+        assert self.target is not None
+        await storage.enter_store(self.store, (self.target.url,))
+        self.is_entered = True
+
+    async def refresh(self, storage: Storage, unknown: str | None = None) -> None:
+        """Read the names again; what is unknown even then is nowhere."""
+        found = await storage.stores()
+        if unknown is not None:
+            found.setdefault(unknown, ())
+        self._names.update(found)
+        self.is_behind = False
+
+    def stores_of(self, store: str) -> list[ArtifactStore]:
+        """Where the objects of a store are found, the best place first."""
+        urls = self._names.get(store)
+        if urls is None:
+            raise UnknownStore(store)
+        return [self.at(url) for url in urls]
+
+    @property
+    def names(self) -> dict[str, tuple[str, ...]]:
+        return dict(self._names)
+
+    def know(self, store: ArtifactStore) -> None:
+        """Use this very store for its URL."""
+        self._by_url[store.url] = store
+
+    def at(self, url: str) -> ArtifactStore:
+        found = self._by_url.get(url)
+        if found is None:
+            if url.startswith(("beside:", "memory:private")):
+                raise ArtifactMissing(
+                    f"the artifacts of this database are in the folder beside its file ({url}), "
+                    "which this saver does not know: open it by its path"
+                )
+            found = self._by_url[url] = open_store(url)
+        return found
+
+    # ---- writing -----------------------------------------------------------------------------
+
+    def claim_on(self, raw: bytes, sha: bytes) -> Claim:
+        return Claim(self.store, sha, len(raw), media.packing_of(raw))
+
+    def claim_for(self, handle: Artifact) -> Claim:
+        """The claim of a handle: its own if this database has given it, else a new one."""
+        own = handle._claim
+        if own is not None and (own.store in self._names or handle._shelf is self):
+            return own
+        if not self.writes:
+            raise Unstorable("an Artifact needs a saver with an artifact store: pass artifacts=")
+        packing = media.packing_for(handle.media_type)
+        return Claim(self.store, handle._digest(), handle.size, packing)
+
+    def keep(self, uploads: Sequence[Upload]) -> None:
+        """Have all of these in their stores, several at once."""
+        now = time.monotonic()
+        wanted = [each for each in uploads if now - self._fresh.get(each.claim, -FRESH) >= FRESH]
+        in_parallel(self._keep, wanted)
+        if len(self._fresh) > MOST_FRESH:
+            self._fresh.clear()
+
+    def renew(self, claims: Iterable[Claim]) -> None:
+        """Keep these from being collected for now, as far as they are there."""
+
+        def one(claim: Claim) -> None:
+            any(sweeping.renew(store, claim.key) for store in self.stores_of(claim.store))
+
+        in_parallel(one, list(claims))
+
+    def _keep(self, upload: Upload) -> None:
+        claim = upload.claim
+        stores = self.stores_of(claim.store)
+        began = time.monotonic()
+        if not any(sweeping.renew(store, claim.key) for store in stores):
+            content = _content(upload)
+            if content is None:
+                raise self._missing(claim)
+            stores[0].put(claim.key, media.packed(content, claim.packing))
+        self._fresh[claim] = began
+
+    def forget(self) -> None:
+        """What was used lately may be gone: a collector was here."""
+        self._fresh.clear()
+
+    # ---- reading -----------------------------------------------------------------------------
+
+    def meet(self, claim: Claim) -> None:
+        """A handle was loaded; its store may have been entered since the names were read."""
+        if claim.store not in self._names:
+            self.is_behind = True
+
+    def fetch(self, claims: Sequence[Claim]) -> list[bytes | None]:
+        """The contents; None for one that is missing, where a placeholder is wanted."""
+        for claim in claims:
+            self.stores_of(claim.store)
+        return in_parallel(self._fetch, claims)
+
+    def _fetch(self, claim: Claim) -> bytes | None:
+        try:
+            return self.read(claim)
+        except ArtifactMissing:
+            if self._placeholder:
+                return None
+            raise
+
+    def read(self, claim: Claim) -> bytes:
+        return self._first(
+            claim, lambda store: media.read_all(store.open(claim.key), claim, _where(store, claim))
+        )
+
+    def open(self, claim: Claim) -> BinaryIO:
+        return self._first(
+            claim,
+            lambda store: cast(
+                "BinaryIO", media.Checked(store.open(claim.key), claim, _where(store, claim))
+            ),
+        )
+
+    def _first(self, claim: Claim, act: Callable[[ArtifactStore], R]) -> R:
+        """From the first store that has it whole."""
+        corrupt: ArtifactCorrupt | None = None
+        for store in self.stores_of(claim.store):
+            try:
+                return act(store)
+            except KeyError:
+                continue
+            except ArtifactCorrupt as error:
+                corrupt = corrupt or error
+        raise corrupt or self._missing(claim)
+
+    def _missing(self, claim: Claim) -> ArtifactMissing:
+        urls = ", ".join(self._names.get(claim.store, ())) or "a store that is not known any more"
+        return ArtifactMissing(
+            f"the artifact {claim.key} ({shown_bytes(claim.size)}) is not in {urls}. Bring the "
+            'object back from a backup, or open the saver with on_missing_artifact="placeholder" '
+            "to look at the rest."
+        )
+
+
+def _where(store: ArtifactStore, claim: Claim) -> str:
+    return f"artifact {claim.key} in {store.url}"
+
+
+def in_parallel(act: Callable[[T], R], some: Sequence[T]) -> list[R]:
+    if len(some) < 2:
+        return [act(each) for each in some]
+    with ThreadPoolExecutor(min(PARALLEL, len(some))) as pool:
+        return list(pool.map(act, some))
+
+
+def _content(upload: Upload) -> Any:
+    content = upload.content
+    if isinstance(content, bytes):
+        return content
+    handle: Artifact = content
+    source = handle._source
+    if isinstance(source, bytes) or (source is None and handle._shelf is None):
+        return source
+    opener = source.open if isinstance(source, Path) else None
+    if opener is None:  # it lies on another saver's shelf
+        return handle._stream
+    return lambda: _Same(opener("rb"), upload.claim, source)
+
+
+class _Same:
+    """A file on its way to the store: it must still be what was hashed; long ones are logged."""
+
+    def __init__(self, file: BinaryIO, claim: Claim, path: Any) -> None:
+        self._file, self._claim, self._path = file, claim, path
+        self._hash, self._sent = hashlib.sha256(), 0
+        self._told = time.monotonic()
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(size)
+        self._hash.update(data)
+        self._sent += len(data)
+        if (not data or size < 0) and self._hash.digest() != self._claim.sha:
+            raise SerializationError(f"{self._path} has changed while it was being stored")
+        if time.monotonic() - self._told > TELL:
+            self._told = time.monotonic()
+            sent, size_ = shown_bytes(self._sent), shown_bytes(self._claim.size)
+            logger.info("storing %s: %s of %s", self._path, sent, size_)
+        return data
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> _Same:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def shelf_for(
+    artifacts: object,
+    default: ArtifactStore | None,
+    *,
+    offload_above: int,
+    on_missing_artifact: object,
+) -> Shelf:
+    """The shelf that the options of a saver ask for; "default" is the backend's own store."""
+    if on_missing_artifact not in ("raise", "placeholder"):
+        raise ConfigurationError(
+            f'on_missing_artifact is "raise" or "placeholder", not {on_missing_artifact!r}'
+        )
+    several = list(artifacts) if isinstance(artifacts, (list, tuple)) else [artifacts]
+    if not several:
+        raise ConfigurationError("artifacts is a store, a list of stores, or None")
+    stores = [default if each == "default" else each for each in several]
+    opened = [None if each is None else open_store(each) for each in stores]
+    if None in opened[1:]:
+        raise ConfigurationError("artifacts: only the first store of a list may be None")
+    others = [store for store in (*opened[1:], default) if store is not None]
+    return Shelf(
+        opened[0],
+        others,
+        above=offload_above,
+        placeholder=on_missing_artifact == "placeholder",
+    )

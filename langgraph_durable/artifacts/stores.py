@@ -1,0 +1,117 @@
+"""What an artifact store is: five verbs on named objects, blocking, from any thread.
+
+Keys are made by `_core.claims` of hexadecimal digits only. A store is known by its `url`, which
+holds no credentials: claims of a database lead to it, also under another configuration, so the
+same URL must lead to the same objects later. `open_store` makes a store of what users pass.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+import urllib.parse
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from langgraph_durable.errors import ConfigurationError
+
+Opener = Callable[[], BinaryIO]
+CHUNK = 1 << 20
+
+
+class Found(NamedTuple):
+    """An object: its key, its size and when it was written (seconds, by the store's clock)."""
+
+    key: str
+    size: int
+    time: float
+
+
+class ArtifactStore(ABC):
+    """A place for objects; subclass it to bring your own."""
+
+    url: str
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
+
+    @abstractmethod
+    def put(self, key: str, content: bytes | Opener) -> None:
+        """Store an object whole or not at all; when this returns, it stays."""
+
+    @abstractmethod
+    def open(self, key: str) -> BinaryIO:
+        """The content as a stream; raises `KeyError` if there is no such object."""
+
+    @abstractmethod
+    def stat(self, key: str) -> Found | None:
+        """What is there under this key, if anything."""
+
+    @abstractmethod
+    def delete(self, key: str) -> None:
+        """Remove an object; it may be gone already."""
+
+    @abstractmethod
+    def list(self, prefix: str) -> Iterator[Found]:
+        """All objects whose key begins with `prefix`, which ends in a slash."""
+
+
+class MemoryArtifacts(ArtifactStore):
+    """Objects in this process; for tests, and for savers in memory.
+
+    Those with equal URLs hold the same objects; one that is `private` has its own.
+    """
+
+    def __init__(self, url: str = "memory://", *, private: bool = False) -> None:
+        self.url = url
+        self._objects: dict[str, tuple[bytes, float]] = (
+            {} if private else _memories.setdefault(url, {})
+        )
+
+    def put(self, key: str, content: bytes | Opener) -> None:
+        data = content if isinstance(content, bytes) else content().read()
+        self._objects[key] = data, time.time()
+
+    def open(self, key: str) -> BinaryIO:
+        return io.BytesIO(self._objects[key][0])
+
+    def stat(self, key: str) -> Found | None:
+        found = self._objects.get(key)
+        return None if found is None else Found(key, len(found[0]), found[1])
+
+    def delete(self, key: str) -> None:
+        self._objects.pop(key, None)
+
+    def list(self, prefix: str) -> Iterator[Found]:
+        for key, (data, when) in list(self._objects.items()):
+            if key.startswith(prefix):
+                yield Found(key, len(data), when)
+
+
+_memories: dict[str, dict[str, tuple[bytes, float]]] = {}
+
+
+def open_store(target: object) -> ArtifactStore:
+    """The store that a user names: a store, a URL or a folder. Nothing is created or contacted."""
+    from langgraph_durable.artifacts.files import FileArtifacts
+    from langgraph_durable.artifacts.objects import ObjectArtifacts
+
+    if isinstance(target, ArtifactStore):
+        return target
+    if isinstance(target, os.PathLike):
+        return FileArtifacts(Path(target))
+    if not isinstance(target, str) or not target:
+        raise ConfigurationError(
+            f"artifacts is a store, a URL like s3://bucket/prefix, a folder, or None: {target!r}"
+        )
+    scheme = urllib.parse.urlsplit(target).scheme
+    if "://" not in target:
+        return FileArtifacts(target)
+    if scheme == "memory":
+        return MemoryArtifacts(target)
+    if scheme == "file":
+        return FileArtifacts(urllib.parse.unquote(urllib.parse.urlsplit(target).path))
+    return ObjectArtifacts(target)

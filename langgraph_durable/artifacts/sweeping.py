@@ -1,0 +1,78 @@
+"""Removing objects that nothing claims, beside writers that may be about to claim them.
+
+A collector may remove an object that no row claims and that nobody has used for the grace period. A
+writer that finds its content stored already *renews* the object before it writes the row: an empty
+object `.used` beside it, whose time counts as its own. The two can still meet, so:
+
+    collector   puts .doomed; looks at the times; deletes the object if both are old; then .doomed
+    writer      puts .used; waits while there is a .doomed; looks whether the object is still there
+
+If the writer's .used came before the collector looked, the object stays. If it came after, the
+writer waits for the end and sees that the object is gone, and uploads it again. Times are those of
+the store, so clocks need not agree.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from langgraph_durable._core.claims import KEY, folder
+from langgraph_durable.artifacts.stores import ArtifactStore, Found
+
+USED, DOOMED = ".used", ".doomed"
+PATIENCE = 30.0
+"""Seconds within which a collector ends what it has begun with one object."""
+PAUSE = 0.02
+
+
+def renew(store: ArtifactStore, key: str) -> bool:
+    """Keep an object from being collected for now; False if it is not there."""
+    if store.stat(key) is None:
+        return False
+    store.put(key + USED, b"")
+    end = time.monotonic() + 2 * PATIENCE  # a collector that was killed leaves its mark
+    while store.stat(key + DOOMED) is not None and time.monotonic() < end:
+        time.sleep(PAUSE)
+    return store.stat(key) is not None
+
+
+def clock(store: ArtifactStore, id: str) -> float:
+    """The time, as the store has it."""
+    key = f"{folder(id)}0/clock"
+    store.put(key, b"")
+    found = store.stat(key)
+    return time.time() if found is None else found.time
+
+
+def objects(store: ArtifactStore, id: str) -> Iterator[tuple[Found, list[Found]]]:
+    """All objects of one id with the marks beside them; a mark without its object as such."""
+    marks: dict[str, list[Found]] = {}
+    found: dict[str, Found] = {}
+    for one in store.list(folder(id)):
+        base = one.key.removesuffix(USED).removesuffix(DOOMED)
+        if KEY.fullmatch(base) is None:
+            continue
+        if base == one.key:
+            found[base] = one
+        else:
+            marks.setdefault(base, []).append(one)
+    for key, one in found.items():
+        yield one, marks.pop(key, [])
+    for left in marks.values():
+        yield left[0], left[1:]
+
+
+def remove(store: ArtifactStore, key: str, before: float) -> bool:
+    """Delete an object unless it was used since; whether it is gone."""
+    began = time.monotonic()
+    store.put(key + DOOMED, b"")
+    try:
+        times = [found.time for one in (key, key + USED) if (found := store.stat(one))]
+        if any(when > before for when in times) or time.monotonic() - began > PATIENCE:
+            return False
+        store.delete(key)
+        store.delete(key + USED)
+        return True
+    finally:
+        store.delete(key + DOOMED)

@@ -1,0 +1,314 @@
+"""Artifacts as users look after them: collect what nothing claims, check, move; in both colours.
+
+Like `retention`, each call is a flow of small steps. What talks to an artifact store is a step
+without a transaction, so that it too runs off the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from langgraph_durable import addresses
+from langgraph_durable._core import claims
+from langgraph_durable._core.claims import Claim
+from langgraph_durable._core.records import CheckpointRow, Listing, WriteRow, order_of, unpack_refs
+from langgraph_durable._core.units import in_seconds, shown_bytes
+from langgraph_durable.artifacts import media, sweeping
+from langgraph_durable.artifacts.shelf import Shelf, in_parallel
+from langgraph_durable.artifacts.stores import ArtifactStore, Found, open_store
+from langgraph_durable.errors import ArtifactCorrupt, ConfigurationError
+
+if TYPE_CHECKING:
+    from langgraph_durable._core.engine import Engine
+
+T = TypeVar("T")
+Do = Callable[..., Awaitable[Any]]
+Progress = Callable[[int, int], None]
+BATCH = 64
+"""Objects between two reports of progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What a collection has removed, or would remove."""
+
+    removed: int = 0
+    bytes: int = 0
+    """As they lie in the store."""
+    kept: int = 0
+    """Objects that something claims, or that are too young."""
+    dry_run: bool = False
+
+    def __str__(self) -> str:
+        verb = "would remove" if self.dry_run else "removed"
+        return f"{verb} {self.removed} artifacts, {shown_bytes(self.bytes)}; kept {self.kept}"
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactProblem:
+    """An artifact that a thread needs and that is not as it was stored."""
+
+    problem: str
+    """ "missing" or "altered"."""
+    key: str
+    store: str
+    """Where it should be."""
+    size: int
+    channels: tuple[str, ...]
+    checkpoints: tuple[str, ...]
+    """Ids of the checkpoints that need it, newest first."""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What a move has copied."""
+
+    copied: int = 0
+    there: int = 0
+    """Objects that were there already, from a move that was cut short."""
+    bytes: int = 0
+
+
+class Keeping:
+    """The part of a saver that looks after artifacts; mixed into `DurableSaver`."""
+
+    if TYPE_CHECKING:
+        _engine: Engine
+        _shelf: Shelf
+
+        def _now(self, flow: Callable[[Do], Coroutine[Any, Any, T]]) -> T: ...
+        async def _later(self, flow: Callable[[Do], Coroutine[Any, Any, T]]) -> T: ...
+
+    async def _all_claims(self, do: Do) -> set[Claim]:
+        found: set[Claim] = set()
+        after = None
+        while True:
+            page, after = await do(self._engine.storage.claims(after), writes=False)
+            found.update(map(claims.unpack, page))
+            if after is None:
+                return found
+
+    # ---- collecting --------------------------------------------------------------------------
+
+    def collect_artifacts(
+        self,
+        *,
+        grace: Any = "1h",
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> Collected:
+        """Remove artifacts that no stored value needs any more.
+
+        Safe beside writers in all processes, as long as `grace` is longer than any of them takes
+        from uploading to having written the row; below five minutes only if nobody else writes.
+        Objects of other databases and other applications in the same store are not touched.
+
+        Args:
+            grace: how long an artifact that nothing needs must have been left alone.
+            dry_run: only say what would go.
+            progress: called with objects looked at and objects removed so far.
+        """
+        seconds = in_seconds("grace", grace)
+        return self._now(lambda do: self._collect(do, seconds, dry_run, progress))
+
+    async def acollect_artifacts(
+        self,
+        *,
+        grace: Any = "1h",
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> Collected:
+        """`collect_artifacts`, off the event loop."""
+        seconds = in_seconds("grace", grace)
+        return await self._later(lambda do: self._collect(do, seconds, dry_run, progress))
+
+    async def _collect(
+        self, do: Do, grace: float, dry_run: bool, progress: Progress | None
+    ) -> Collected:
+        shelf = self._shelf
+        await do(shelf.refresh(self._engine.storage), writes=False)
+        places = [(id, url) for id, urls in shelf.names.items() for url in urls]
+        # The time before the claims are read: what is used from now on is younger.
+        before = {place: (await do(_clock(shelf, place))) - grace for place in places}
+        alive = {claim.key for claim in await self._all_claims(do)}
+        total, looked = Collected(dry_run=dry_run), 0
+        for place in places:
+            objects = await do(_listed(shelf, place), writes=False)
+            for at in range(0, len(objects), BATCH):
+                some = objects[at : at + BATCH]
+                step = _sweep(shelf, place, some, alive, before[place], dry_run)
+                total, looked = _added(total, await do(step)), looked + len(some)
+                if progress is not None:
+                    progress(looked, total.removed)
+        shelf.forget()
+        return total
+
+    # ---- checking ----------------------------------------------------------------------------
+
+    def check_artifacts(self, thread_id: str) -> list[ArtifactProblem]:
+        """The artifacts of a thread that are missing or altered; every content is read."""
+        named = addresses.thread(thread_id)
+        return self._now(lambda do: self._check_artifacts(do, named))
+
+    async def acheck_artifacts(self, thread_id: str) -> list[ArtifactProblem]:
+        """`check_artifacts`, off the event loop."""
+        named = addresses.thread(thread_id)
+        return await self._later(lambda do: self._check_artifacts(do, named))
+
+    async def _check_artifacts(self, do: Do, thread_id: str) -> list[ArtifactProblem]:
+        storage, shelf = self._engine.storage, self._shelf
+        claimed: dict[Claim, set[int]] = {}
+        for number, packed in await do(storage.claims_of(thread_id), writes=False):
+            claimed.setdefault(claims.unpack(packed), set()).add(number)
+        if not claimed:
+            return []
+        await do(shelf.refresh(storage), writes=False)
+        listing = await do(storage.survey(thread_id), writes=False)
+        problems = await do(_problems(shelf, list(claimed)), writes=False)
+        return [
+            _problem(shelf, listing, claim, numbers, *problems[claim])
+            for claim, numbers in claimed.items()
+            if claim in problems
+        ]
+
+    # ---- moving ------------------------------------------------------------------------------
+
+    def move_artifacts(self, to: Any, *, progress: Progress | None = None) -> Moved:
+        """Copy all artifacts to another store, verified, and look for them there from now on.
+
+        May be cut short and called again. What other processes still write to the old place is
+        found there; call it once more when they have been restarted with `artifacts=` set to the
+        new store. The copies left behind go with the next `collect_artifacts`.
+
+        Args:
+            to: a store, a URL or a folder.
+            progress: called with artifacts done and how many there are.
+        """
+        target = open_store(to)
+        return self._now(lambda do: self._move(do, target, progress))
+
+    async def amove_artifacts(self, to: Any, *, progress: Progress | None = None) -> Moved:
+        """`move_artifacts`, off the event loop."""
+        target = open_store(to)
+        return await self._later(lambda do: self._move(do, target, progress))
+
+    async def _move(self, do: Do, target: ArtifactStore, progress: Progress | None) -> Moved:
+        storage, shelf = self._engine.storage, self._shelf
+        if target.url.startswith("memory:private"):
+            raise ConfigurationError("move_artifacts needs a store that others can open by its URL")
+        await do(shelf.refresh(storage), writes=False)
+        shelf.know(target)
+        wanted = sorted(await self._all_claims(do))
+        total = Moved()
+        for at in range(0, len(wanted), BATCH):
+            some = wanted[at : at + BATCH]
+            sizes = await do(_copy(shelf, target, some))
+            new = [size for size in sizes if size is not None]
+            total = Moved(
+                total.copied + len(new), total.there + len(some) - len(new), total.bytes + sum(new)
+            )
+            if progress is not None:
+                progress(at + len(some), len(wanted))
+        for id, urls in shelf.names.items():
+            better = (target.url, *(url for url in urls if url != target.url))
+            if better != urls:
+                await do(storage.enter_store(id, better))
+        await do(shelf.refresh(storage), writes=False)
+        return total
+
+
+async def _clock(shelf: Shelf, place: tuple[str, str]) -> float:
+    return sweeping.clock(shelf.at(place[1]), place[0])
+
+
+async def _listed(shelf: Shelf, place: tuple[str, str]) -> list[tuple[Found, list[Found]]]:
+    return list(sweeping.objects(shelf.at(place[1]), place[0]))
+
+
+async def _sweep(
+    shelf: Shelf,
+    place: tuple[str, str],
+    some: list[tuple[Found, list[Found]]],
+    alive: set[str],
+    before: float,
+    dry_run: bool,
+) -> Collected:
+    """Remove those of some objects that nothing claims and nobody has used since `before`."""
+    id, url = place
+    store = shelf.at(url)
+    best = shelf.at(shelf.names[id][0])
+
+    def act(found: tuple[Found, list[Found]]) -> int | None:
+        one, marks = found
+        if any(each.time > before for each in (one, *marks)):
+            return None
+        key = one.key.removesuffix(sweeping.USED).removesuffix(sweeping.DOOMED)
+        # A copy left behind by a move goes, if the one that counts is there.
+        if key in alive and (store is best or best.stat(key) is None):
+            return None
+        if dry_run:
+            return one.size if one.key == key else None
+        gone = sweeping.remove(store, key, before)
+        return one.size if gone and one.key == key else None
+
+    sizes = in_parallel(act, some)
+    gone = [size for size in sizes if size is not None]
+    objects = sum(claims.KEY.fullmatch(one.key) is not None for one, _ in some)
+    return Collected(len(gone), sum(gone), objects - len(gone), dry_run)
+
+
+def _added(a: Collected, b: Collected) -> Collected:
+    return Collected(a.removed + b.removed, a.bytes + b.bytes, a.kept + b.kept, a.dry_run)
+
+
+async def _problems(shelf: Shelf, wanted: list[Claim]) -> dict[Claim, tuple[str, str]]:
+    def look(claim: Claim) -> tuple[str, str] | None:
+        why: tuple[str, str] | None = None
+        for store in shelf.stores_of(claim.store):
+            try:
+                where = f"artifact {claim.key} in {store.url}"
+                with media.Checked(store.open(claim.key), claim, where) as stream:
+                    while stream.read(1 << 20):
+                        pass
+                return None
+            except KeyError:
+                continue
+            except ArtifactCorrupt as error:
+                why = "altered", str(error)
+        return why or ("missing", "")
+
+    found = zip(wanted, in_parallel(look, wanted), strict=True)
+    return {claim: problem for claim, problem in found if problem is not None}
+
+
+def _problem(
+    shelf: Shelf, listing: Listing | None, claim: Claim, numbers: set[int], what: str, detail: str
+) -> ArtifactProblem:
+    channels: set[str] = set()
+    ids: set[str] = set()
+    rows: list[CheckpointRow | WriteRow] = [*listing.rows, *listing.writes] if listing else []
+    for row in rows:
+        assert listing is not None
+        for ref in unpack_refs(row.refs):
+            if numbers.intersection(order_of(ref, listing.spines)):
+                channels.add(ref.channel)
+                ids.add(row.id)
+    store = ", ".join(shelf.names.get(claim.store, ()))
+    places = tuple(sorted(channels)), tuple(sorted(ids, reverse=True))
+    return ArtifactProblem(what, claim.key, store, claim.size, *places, detail)
+
+
+async def _copy(shelf: Shelf, target: ArtifactStore, some: list[Claim]) -> list[int | None]:
+    """Have these in the target, verified on the way; the sizes of those that were not there."""
+
+    def act(claim: Claim) -> int | None:
+        if sweeping.renew(target, claim.key):
+            return None
+        source = shelf.open(claim)
+        target.put(claim.key, media.packed(lambda: source, claim.packing))
+        return claim.size
+
+    return in_parallel(act, some)

@@ -1,0 +1,303 @@
+"""One saver seen from outside, in either colour: what is there, read it, store it.
+
+`Theirs` is any `BaseCheckpointSaver`, through LangGraph's interface. `Ours` goes through the
+engine: it lists without reading values, keeps indices and paths, and moves no head by accident.
+Both speak of checkpoints as `Carried`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from langgraph.checkpoint.base import BaseCheckpointSaver
+
+from langgraph_durable._core import lineage
+from langgraph_durable._core.engine import Place as EnginePlace
+from langgraph_durable._core.engine import Task
+from langgraph_durable._core.records import Cursor, Edit, Guard, Held, Listing, Selection
+from langgraph_durable.errors import ConfigurationError
+from langgraph_durable.moving.colours import Colour, Saver
+from langgraph_durable.moving.paths import Known, Place, TaskWrites, by_task, known_of
+from langgraph_durable.saver import DurableSaver
+
+PAGE = 256
+REMEMBERED = 512
+"""Checkpoints whose versions are kept at hand: parents come shortly before their children."""
+
+
+class Key(NamedTuple):
+    """A checkpoint without anything in it."""
+
+    ns: str
+    id: str
+    parent: str | None
+
+
+def _key(ns: str, id: str, parent: str | None) -> Key:
+    """A parent's id is that of a key, too: one string for both, where there are many."""
+    above = sys.intern(str(parent)) if parent else None
+    return Key(sys.intern(str(ns)), sys.intern(str(id)), above)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What there is of one thread."""
+
+    thread_id: str
+    keys: Sequence[Key]
+    capsules: bool = False
+    """A prune has left parts of DeltaChannels in a form that LangGraph's interface lacks."""
+
+    @property
+    def places(self) -> set[tuple[str, str]]:
+        return {(key.ns, key.id) for key in self.keys}
+
+    def oldest_first(self) -> Iterator[Key]:
+        """By id, but parents before their children; a cycle of parents does no harm."""
+        left = {(key.ns, key.id): key for key in self.keys}
+        for first in sorted(self.keys, key=lambda key: (key.id, key.ns)):
+            line: list[Key] = []
+            key: Key | None = left.pop((first.ns, first.id), None)
+            while key is not None:
+                line.append(key)
+                key = left.pop((key.ns, key.parent), None) if key.parent is not None else None
+            yield from reversed(line)
+
+    def newest(self) -> dict[str, str]:
+        """The greatest id of each namespace: what LangGraph takes for the latest."""
+        found: dict[str, str] = {}
+        for key in self.keys:
+            found[key.ns] = max(found.get(key.ns, ""), key.id)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A checkpoint on its way."""
+
+    place: Place
+    parent: str | None
+    checkpoint: dict[str, Any]
+    metadata: dict[str, Any]
+    writes: tuple[TaskWrites, ...]
+
+
+class Side(Protocol):
+    def plans(self, named: Sequence[str] | None) -> AsyncIterator[Plan]: ...
+    async def plan(self, thread_id: str) -> Plan: ...
+    async def read(self, place: Place) -> Carried | None: ...
+    async def write(self, carried: Carried) -> None: ...
+    async def heads(self, plan: Plan) -> Mapping[str, str]: ...
+    async def set_heads(self, thread_id: str, heads: Mapping[str, str]) -> bool:
+        """Make these the latest checkpoints; False if that cannot be said."""
+
+
+def side_of(colour: Colour, saver: Saver) -> Side:
+    if isinstance(saver, DurableSaver):
+        return Ours(colour, saver)
+    return Theirs(colour, saver)
+
+
+class Theirs:
+    """Any saver, through LangGraph's interface."""
+
+    def __init__(self, colour: Colour, saver: Saver) -> None:
+        self._colour, self._saver = colour, saver
+        self._stored: OrderedDict[Place, tuple[Mapping[str, Any], frozenset[str]]] = OrderedDict()
+
+    async def plans(self, named: Sequence[str] | None) -> AsyncIterator[Plan]:
+        if named is not None:
+            for thread_id in named:
+                yield await self.plan(thread_id)
+            return
+        found: dict[str, list[Key]] = {}
+        async for thread_id, key in self._keys(None):
+            found.setdefault(thread_id, []).append(key)
+        while found:
+            thread_id = next(iter(found))
+            yield Plan(thread_id, found.pop(thread_id))
+
+    async def plan(self, thread_id: str) -> Plan:
+        config = {"configurable": {"thread_id": thread_id}}
+        return Plan(thread_id, [key async for _, key in self._keys(config)])
+
+    async def _keys(self, config: Any) -> AsyncIterator[tuple[str, Key]]:
+        async for found in self._colour.list(self._saver, config):
+            place = found.config["configurable"]
+            ns, id = place.get("checkpoint_ns", ""), place["checkpoint_id"]
+            above = (found.parent_config or {}).get("configurable", {}).get("checkpoint_id")
+            yield str(place["thread_id"]), _key(ns, id, above)
+
+    async def read(self, place: Place) -> Carried | None:
+        found = await self._colour.call(self._saver, "get_tuple", _config(*place))
+        if found is None:
+            return None
+        above = (found.parent_config or {}).get("configurable", {}).get("checkpoint_id")
+        known = await known_of(self._colour, self._saver, place) if found.pending_writes else None
+        writes = by_task(found.pending_writes or (), known)
+        return Carried(place, above or None, found.checkpoint, found.metadata, writes)
+
+    async def write(self, carried: Carried) -> None:
+        thread_id, ns, id = carried.place
+        await self._colour.call(
+            self._saver,
+            "put",
+            _config(thread_id, ns, carried.parent),
+            carried.checkpoint,
+            carried.metadata,
+            self._new_versions(carried),
+        )
+        for task in carried.writes:
+            config, pairs = _config(thread_id, ns, id), task.arranged()
+            await self._colour.call(
+                self._saver, "put_writes", config, pairs, task.task_id, task.path
+            )
+
+    def _new_versions(self, carried: Carried) -> dict[str, Any]:
+        """What the checkpoint has and its parent has not.
+
+        Savers that keep values by version take a version without a value for an empty channel, so
+        a channel that is only passed on must not be named.
+        """
+        versions = carried.checkpoint.get("channel_versions") or {}
+        values = frozenset(carried.checkpoint.get("channel_values") or {})
+        thread_id, ns, _ = carried.place
+        self._stored[carried.place] = versions, values
+        if len(self._stored) > REMEMBERED:
+            self._stored.popitem(last=False)
+        if carried.parent is None:
+            return dict(versions)
+        parent = self._stored.get(Place(thread_id, ns, carried.parent))
+        if parent is None:
+            return {channel: v for channel, v in versions.items() if channel in values}
+        return {
+            channel: v
+            for channel, v in versions.items()
+            if parent[0].get(channel) != v or (channel in values and channel not in parent[1])
+        }
+
+    async def heads(self, plan: Plan) -> Mapping[str, str]:
+        return plan.newest()
+
+    async def set_heads(self, thread_id: str, heads: Mapping[str, str]) -> bool:
+        return False
+
+
+def _config(thread_id: str, ns: str, id: str | None) -> Any:
+    place = {"thread_id": thread_id, "checkpoint_ns": ns}
+    return {"configurable": place if id is None else {**place, "checkpoint_id": id}}
+
+
+class Ours:
+    """One of our savers, through its engine."""
+
+    def __init__(self, colour: Colour, saver: DurableSaver) -> None:
+        self._colour, self._saver, self._engine = colour, saver, saver._engine
+
+    async def plans(self, named: Sequence[str] | None) -> AsyncIterator[Plan]:
+        async for thread_id in thread_names(self._colour, self._saver, named):
+            yield await self.plan(thread_id)
+
+    async def plan(self, thread_id: str) -> Plan:
+        keys: list[Key] = []
+        capsules = False
+        cursor: Cursor | None = None
+        while True:
+            work = self._engine.outline(Selection(thread_id), cursor, PAGE)
+            found, cursor = await self._colour.do(self._saver, work)
+            for each in found:
+                keys.append(_key(each.ns, each.id, each.parent))
+                capsules = capsules or bool(each.header.capsules)
+            if cursor is None:
+                return Plan(thread_id, keys, capsules)
+
+    async def read(self, place: Place) -> Carried | None:
+        found = await self._colour.do(self._saver, self._engine.get(self._saver.serde, _at(place)))
+        if found is None:
+            return None
+        writes = by_task(found.writes, await self._known(place) if found.writes else None)
+        return Carried(place, found.parent, found.checkpoint, found.metadata, writes)
+
+    async def _known(self, place: Place) -> list[Known] | None:
+        selection = Selection(place.thread_id, place.ns, place.id)
+        work = self._engine.storage.page(selection, None, 1, lambda *_: True, items=False)
+        page = await self._colour.do(self._saver, work)
+        if not page.rows:
+            return None
+        runs = {(row.path, row.task_id): row.run for row in page.rows[0].writes}
+        return [
+            Known(w.path, w.task_id, w.idx, runs[w.path, w.task_id])
+            for w in lineage.pending(place.thread_id, page.rows[0].writes)
+        ]
+
+    async def write(self, carried: Carried) -> None:
+        thread_id, ns, _ = carried.place
+        checkpoint = {
+            **carried.checkpoint,
+            "channel_values": carried.checkpoint.get("channel_values") or {},
+            "channel_versions": carried.checkpoint.get("channel_versions") or {},
+            "id": carried.place.id,
+        }
+        new = [*checkpoint["channel_versions"], *checkpoint["channel_values"]]
+        above = EnginePlace(thread_id, ns, carried.parent)
+        serde, metadata = self._saver.serde, carried.metadata
+        put = self._engine.put(serde, above, checkpoint, metadata, new, Guard())
+        await self._colour.do(self._saver, put, writes=True)
+        for task in carried.writes:
+            own = Task(task.task_id, task.path, task.run)
+            work = self._engine.put_writes(
+                serde, _at(carried.place), task.pairs, own, bool, indices=task.indices
+            )
+            await self._colour.do(self._saver, work, writes=True)
+
+    async def heads(self, plan: Plan) -> Mapping[str, str]:
+        found: dict[str, str] = {}
+        for ns in _namespaces(plan.keys):
+            work = self._engine.storage.load(plan.thread_id, ns, None, Held())
+            head = await self._colour.do(self._saver, work)
+            if head is not None:
+                found[ns] = head.row.id
+        return found
+
+    async def set_heads(self, thread_id: str, heads: Mapping[str, str]) -> bool:
+        def decide(listing: Listing) -> Edit:
+            edit = lineage.remove(listing, set(), (), self._engine.delta_channels)
+            edit.heads = dict(heads)
+            return edit
+
+        work = self._engine.storage.edit(thread_id, decide)
+        await self._colour.do(self._saver, work, writes=True)
+        self._engine.memory.forget(thread_id)
+        return True
+
+
+def _at(place: Place) -> EnginePlace:
+    return EnginePlace(*place)
+
+
+def _namespaces(keys: Iterable[Key]) -> list[str]:
+    return sorted({key.ns for key in keys})
+
+
+async def thread_names(
+    colour: Colour, saver: DurableSaver, named: Sequence[str] | None
+) -> AsyncIterator[str]:
+    """The threads of one of our savers: these, or all."""
+    if named is not None:
+        for thread_id in named:
+            yield thread_id
+        return
+    after = None
+    while page := await colour.do(saver, saver._engine.storage.threads(after, PAGE)):
+        after = page[-1]
+        for thread_id in page:
+            yield thread_id
+
+
+def check_saver(what: str, saver: object) -> None:
+    if not isinstance(saver, BaseCheckpointSaver):
+        raise ConfigurationError(f"{what} is a checkpoint saver, not {saver!r}")
