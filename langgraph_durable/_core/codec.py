@@ -391,7 +391,7 @@ class Decoder:
     def raw(self, where: str, ref: Ref) -> bytes:
         """The only item of a ref, as it is."""
         try:
-            return self._unpacked(order_of(ref, self.spine))[0]
+            return self._held.get(ref.runs[0]) or self._unpacked(ref.runs[:1])[0]
         except (seal.Damaged, IndexError, TypeError) as error:
             raise seal.damaged(where, seal.Damaged(str(error))) from error
 

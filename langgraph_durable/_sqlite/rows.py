@@ -85,14 +85,15 @@ def items(conn: Connection, tid: int, wanted: Iterable[Ref], held: Container[int
     found: Items = {}
     if not wanted:
         return found
-    stretches = {span for ref in wanted for span in spans(ref.spine)}
+    stretches = {span for ref in wanted if ref.spine for span in spans(ref.spine)}
     if stretches:
         # Spines are read anew even if they are held: they are few, and say what else is needed.
         found = _fetch(conn, tid, stretches)
         for blob in list(found.values()):
             wanted.append(Ref("", seal.peek_spine(blob)))
     stretches = {span for ref in wanted for span in _missing(ref.runs, held)}
-    found.update(_fetch(conn, tid, stretches))
+    if stretches:
+        found.update(_fetch(conn, tid, stretches))
     return found
 
 
