@@ -49,7 +49,7 @@ MAY_USE: dict[str, set[str]] = {
         *("errors", "_core", "addresses", "artifacts", "automatic", "keeping", "policies"),
         *("retention", "timeline"),
     },
-    "moving": {"errors", "_core", "addresses", "saver"},
+    "moving": {"errors", "_core", "addresses", "artifacts", "saver"},
     "sqlite": {
         *("errors", "_core", "_sqlite", "addresses", "artifacts", "policies", "retention"),
         "saver",
