@@ -69,8 +69,8 @@ def export_threads(
         path: the file. One that is there is replaced when the new one is whole.
         threads: which ones; None for all.
         artifacts: "include" what lies in artifact stores, each content once; or only say where it
-            lies, by "reference": then the stores must stay, and what threads of this saver do
-            not need any more must not be collected there.
+            lies, by "reference". Then whoever imports the file reads it there, so it must stay
+            there: keep these threads in this saver as long.
         progress: called after each thread with the numbers of threads and checkpoints so far.
 
     Raises:
@@ -271,10 +271,10 @@ async def _bring(
     reader: Reader,
 ) -> Literal["imported", "replaced", "skipped"]:
     storage = saver._engine.storage
-    if dump.claims:  # not for nothing
-        there = await _is_there(colour, saver, dump)
-        if there or (there is False and on_existing == "skip"):
+    if dump.claims:
+        if on_existing == "skip" and await _is_there(colour, saver, dump) is False:
             return "skipped"
+        # Also for a thread that is there already: it may have come by reference.
         await archived.bring(reader, dump)
     ready = await colour.aside(packed, dump)
     if await colour.do(saver, storage.restore(ready), writes=True):

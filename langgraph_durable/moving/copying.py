@@ -204,13 +204,13 @@ class _Copy:
         dump = await do(source, source._engine.storage.dump(plan.thread_id))
         if dump is None:
             return True
+        if dump.claims and not await self._bring_artifacts(plan, dump):
+            return False
         storage = target._engine.storage
         stored = await do(target, storage.dump(plan.thread_id))
         if stored is not None and unpacked(stored) == unpacked(dump):
             self._skipped += len(dump.rows)
         else:
-            if dump.claims and not await self._bring_artifacts(plan, dump):
-                return False
             if stored is not None:
                 await self._present(plan)
                 await do(target, storage.replace(dump), writes=True)

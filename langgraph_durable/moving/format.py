@@ -233,28 +233,28 @@ class Reader(_Blocks):
         if block[0] != b"Z" or block[1] != count or self._file.read(1):
             raise self._damaged("the end of the archive does not fit what comes before")
 
-    def _look_at(self, first: Any) -> None:
+    def _look_at(self, piece: Any) -> None:
         """Verify an artifact."""
-        begin, piece = self._begin, first
-        hash, at = hashlib.sha256(), 0
-        while True:
-            try:
+        begin = self._begin
+        digest, at = hashlib.sha256(), 0
+        try:
+            named, whole, _, _ = piece
+            while True:
                 sha, size, offset, data = piece
-                hash.update(data)
-                fits = offset == at and (sha, size) == (first[0], first[1])
-            except (TypeError, ValueError) as error:
-                raise self._damaged(f"an artifact cannot be read: {error}") from error
-            at += len(data)
-            if not fits or at > size or not (data or size == 0):
-                raise self._damaged("the pieces of an artifact do not follow each other")
-            if at == size:
-                break
-            kind, piece = self._next()
-            if kind != b"O":
-                raise self._damaged("an artifact is not whole")
-        if hash.digest() != sha:
+                if [sha, size, offset] != [named, whole, at] or at + len(data) > whole:
+                    raise self._damaged("the pieces of an artifact do not follow each other")
+                digest.update(data)
+                at += len(data)
+                if at == whole:
+                    break
+                kind, piece = self._next()
+                if kind != b"O" or not data:
+                    raise self._damaged("an artifact is not whole")
+        except (TypeError, ValueError) as error:
+            raise self._damaged(f"an artifact cannot be read: {error}") from error
+        if digest.digest() != named:
             raise self._damaged("an artifact is not what its name says")
-        self.contents[sha] = begin
+        self.contents[named] = begin
 
     def _learn(self, stores: Any) -> None:
         try:
