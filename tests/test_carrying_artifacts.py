@@ -302,11 +302,20 @@ def test_wrong_arguments_are_told(open_saver: Act, file: Path) -> None:
 
 
 IMPORT = """
-import sys
-from langgraph_durable import SqliteSaver, import_threads
-with SqliteSaver(sys.argv[2]) as saver:
+import os, signal, sys
+from langgraph_durable import FileArtifacts, SqliteSaver, import_threads
+file, path, left = sys.argv[1], sys.argv[2], int(sys.argv[3])
+put = FileArtifacts.put
+def dying(self, key, content):
+    global left
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    put(self, key, content)
+FileArtifacts.put = dying
+with SqliteSaver(path) as saver:
     print("begin", flush=True)
-    import_threads(saver, sys.argv[1])
+    import_threads(saver, file)
 """
 
 
@@ -318,13 +327,16 @@ def test_an_import_killed_at_any_instant_leaves_nothing_dangling(
         put(source, f"t{n}", {"own": dice.randbytes(200_000)})
     export_threads(source, file)
     path = tmp_path / "target.db"
-    command = [sys.executable, "-c", IMPORT, str(file), str(path)]
-    for _ in range(40 if long else 4):
+    # At an upload, the later ones after others have been renewed; or, for long, at any time.
+    for kill_at in [1, 4, 9, 15, *[0] * 40 * long]:
+        command = [sys.executable, "-c", IMPORT, str(file), str(path), str(kill_at)]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
             assert child.stdout is not None
             assert child.stdout.readline() == b"begin\n"
-            time.sleep(dice.random() * 0.15)
-            child.send_signal(signal.SIGKILL)
+            if kill_at == 0:
+                time.sleep(dice.random() * 0.15)
+                child.send_signal(signal.SIGKILL)
+        assert child.returncode == -signal.SIGKILL or kill_at == 0
         with SqliteSaver(path) as target:
             for found in target.list(None):
                 assert target.check_artifacts(found.config["configurable"]["thread_id"]) == []
