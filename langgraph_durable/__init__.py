@@ -20,13 +20,16 @@ from langgraph_durable.errors import (
     CorruptionError,
     DamagedArchive,
     DurableError,
+    EnvironmentChanged,
     NotAStore,
+    SchemaVersionError,
     SerializationError,
     StepNotFound,
     StorageBusy,
     StorageError,
     StorageFull,
     StorageReadOnly,
+    StorageTooNew,
     StorageUnreachable,
     ThreadDeleted,
     UnsafeTypeError,
@@ -53,7 +56,9 @@ from langgraph_durable.policies import (
     Thin,
 )
 from langgraph_durable.reports import Deleted, PrunePlan, PruneReport, Stats
+from langgraph_durable.schema import StateEdit, StateSchema
 from langgraph_durable.sqlite import SqliteSaver
+from langgraph_durable.upgrades import UpgradePlan, UpgradeReport
 from langgraph_durable.urls import open_saver
 
 if TYPE_CHECKING:
@@ -76,6 +81,7 @@ __all__ = [
     "Deleted",
     "DropIdle",
     "DurableError",
+    "EnvironmentChanged",
     "FileArtifacts",
     "Finished",
     "KeepInterrupted",
@@ -93,19 +99,25 @@ __all__ = [
     "PrunePlan",
     "PruneReport",
     "RedisSaver",
+    "SchemaVersionError",
     "SerializationError",
     "SqliteSaver",
+    "StateEdit",
+    "StateSchema",
     "Stats",
     "StepNotFound",
     "StorageBusy",
     "StorageError",
     "StorageFull",
     "StorageReadOnly",
+    "StorageTooNew",
     "StorageUnreachable",
     "Thin",
     "ThreadDeleted",
     "Timeline",
     "UnsafeTypeError",
+    "UpgradePlan",
+    "UpgradeReport",
     "acopy_store",
     "aexport_threads",
     "aimport_threads",

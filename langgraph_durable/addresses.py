@@ -158,6 +158,17 @@ def root_of_run(config: RunnableConfig) -> str | None:
     return above.get("") if isinstance(above, Mapping) else None
 
 
+def above_in(config: RunnableConfig) -> Mapping[str, str]:
+    """Where a run is in the graphs above a sub-graph: checkpoints by namespace."""
+    found = config["configurable"].get("checkpoint_map")
+    return found if isinstance(found, Mapping) else {}
+
+
+def is_by_run(config: RunnableConfig) -> bool:
+    """Whether a run makes the call, and not somebody who looks."""
+    return RUN_LOOP in config["configurable"]
+
+
 def _by_run_in_root(config: RunnableConfig) -> bool:
     configurable = config["configurable"]
     return RUN_LOOP in configurable and not configurable.get("checkpoint_ns")

@@ -8,6 +8,8 @@ checkpoint, the channel, the cause and the next step; the driver's own error is 
      |    +-- StepNotFound     (LookupError) a timeline has no such step: tl shows those there are
      +-- SerializationError    (TypeError)   a value cannot be stored exactly: change the value
      +-- UnsafeTypeError       (TypeError)   stored data names a type that is not allowed: allow it
+     +-- SchemaVersionError                  no way from the stored state's version: add the step
+     +-- EnvironmentChanged                  the program is not the one that stored the thread
      +-- ConcurrentUpdate                    another run moved the thread on: load it and try again
      |    +-- ThreadDeleted                  the thread was deleted meanwhile: let the run end
      +-- CorruptionError                     stored bytes are not what was written: restore a backup
@@ -21,7 +23,8 @@ checkpoint, the channel, the cause and the next step; the driver's own error is 
           +-- StorageReadOnly                opened or mounted read-only
           +-- StorageUnreachable             the server does not answer: try again when it does
           |    +-- ArtifactsUnreachable      the artifact store does not answer
-          +-- NotAStore                      the file is not a database, or holds a newer format
+          +-- NotAStore                      the file is not a database
+               +-- StorageTooNew             a newer version of the package wrote it: upgrade
 
 Whatever the class, nothing was written: a call either takes effect whole or not at all. Where a
 server went silent, which of the two cannot be known; the message says so.
@@ -53,6 +56,50 @@ class SerializationError(DurableError, TypeError):
 
 class UnsafeTypeError(DurableError, TypeError):
     """Stored data names a type that this saver may not rebuild."""
+
+
+class SchemaVersionError(DurableError):
+    """A checkpoint's state has another version, and cannot be brought to this program's.
+
+    `stored` and `wanted` are the versions, `step` the version that the failing step leads to.
+    """
+
+    def __init__(
+        self,
+        thread_id: str,
+        checkpoint_id: str,
+        stored: int,
+        wanted: int,
+        step: int,
+        cause: str | None = None,
+    ) -> None:
+        way = "upgrade" if stored <= wanted else "downgrade"
+        if cause is not None:
+            why = f"the {way} to version {step} failed: {cause}"
+        elif way == "upgrade":
+            why = (
+                f"there is no upgrade to version {step}: register it with "
+                f"@schema.upgrade(to={step})"
+            )
+        else:
+            why = (
+                f"there is no downgrade to version {step}: run the newer program, or register it "
+                f"with @schema.downgrade(to={step})"
+            )
+        super().__init__(
+            f"thread {thread_id!r}, checkpoint {checkpoint_id}: its state has version {stored}, "
+            f"this program's has version {wanted}, and {why}. Nothing was changed."
+        )
+        self.thread_id, self.checkpoint_id = thread_id, checkpoint_id
+        self.stored, self.wanted, self.step, self.cause = stored, wanted, step, cause
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        numbers = self.stored, self.wanted, self.step
+        return type(self), (self.thread_id, self.checkpoint_id, *numbers, self.cause)
+
+
+class EnvironmentChanged(DurableError):
+    """A thread was stored by a program with other versions, and `on_environment_change="error"`."""
 
 
 class ConcurrentUpdate(DurableError):
@@ -129,3 +176,7 @@ class ArtifactsUnreachable(StorageUnreachable):
 
 class NotAStore(StorageError):
     """What was opened is not a store this version can read."""
+
+
+class StorageTooNew(NotAStore):
+    """A newer version of this package wrote the store; nothing was changed."""

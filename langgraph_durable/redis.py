@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,6 +24,7 @@ from langgraph_durable.artifacts import OFFLOAD_ABOVE, Artifacts, shelf_for
 from langgraph_durable.errors import ConfigurationError
 from langgraph_durable.policies import Policy
 from langgraph_durable.saver import DurableSaver
+from langgraph_durable.schema import StateSchema
 
 if TYPE_CHECKING:
     import redis
@@ -67,7 +68,8 @@ class RedisSaver(DurableSaver):
         artifacts: where large values and `Artifact`s go, as in `SqliteSaver`. By default large
             values stay in Redis, whose limit is 512 MB for each; an `Artifact` needs a store.
         serde, types, metadata_keys, on_conflict, cache_bytes, retention, warn_bytes,
-            offload_above, on_missing_artifact: as in `SqliteSaver`.
+            offload_above, on_missing_artifact, schema, environment, on_environment_change: as in
+            `SqliteSaver`.
 
     Raises:
         ConfigurationError: an argument is wrong.
@@ -94,7 +96,7 @@ class RedisSaver(DurableSaver):
         replica_timeout: float = 1.0,
         retry: float = 30.0,
         serde: SerializerProtocol | None = None,
-        types: Literal["safe", "any"] | Collection[str | type] = "safe",
+        types: Literal["safe", "any", "plain"] | Collection[str | type] = "safe",
         metadata_keys: Collection[str] | None = None,
         on_conflict: Literal["raise", "allow"] = "raise",
         cache_bytes: int = CACHE_BYTES,
@@ -103,6 +105,9 @@ class RedisSaver(DurableSaver):
         artifacts: Artifacts = None,
         offload_above: int | str = OFFLOAD_ABOVE,
         on_missing_artifact: Literal["raise", "placeholder"] = "raise",
+        schema: StateSchema | None = None,
+        environment: Mapping[str, Any] | None = None,
+        on_environment_change: Literal["warn", "ignore", "error"] = "warn",
     ) -> None:
         sync_source, async_source = _sources(client, async_client)
         settings = Settings(
@@ -137,6 +142,9 @@ class RedisSaver(DurableSaver):
                 offload_above=in_bytes("offload_above", offload_above),
                 on_missing_artifact=on_missing_artifact,
             ),
+            schema=schema,
+            environment=environment,
+            on_environment_change=on_environment_change,
         )
         self._storage, self._settings = storage, settings
         self._shown = f"{named.name!r}, prefix={prefix!r}"

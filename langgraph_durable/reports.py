@@ -63,10 +63,10 @@ class PrunePlan:
             for ns in sorted(each.kept)
         ]
         total = ("total", "", self.kept, self.removed, shown_bytes(self.bytes))
-        return _table([("thread", "namespace", "kept", "removed", "bytes"), *rows, total])
+        return table([("thread", "namespace", "kept", "removed", "bytes"), *rows, total])
 
 
-def _table(rows: Sequence[Sequence[object]]) -> str:
+def table(rows: Sequence[Sequence[object]]) -> str:
     texts = [[str(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     return "\n".join(
@@ -124,4 +124,4 @@ class Stats:
             for name, t in self.threads.items()
         ]
         total = ("total", "", self.checkpoints, self.writes, self.items, shown_bytes(self.bytes))
-        return _table([head, *rows, total])
+        return table([head, *rows, total])

@@ -140,7 +140,7 @@ class Retention:
         """
         if dry_run:
             return self.plan_prune(thread_ids, strategy=strategy)
-        policy, named = checked_policy(strategy), _named(thread_ids)
+        policy, named = checked_policy(strategy), named_threads(thread_ids)
         return self._now(lambda do: self._prune(do, named, policy, progress))
 
     async def aprune(
@@ -154,7 +154,7 @@ class Retention:
         """`prune`, off the event loop."""
         if dry_run:
             return await self.aplan_prune(thread_ids, strategy=strategy)
-        policy, named = checked_policy(strategy), _named(thread_ids)
+        policy, named = checked_policy(strategy), named_threads(thread_ids)
         return await self._later(lambda do: self._prune(do, named, policy, progress))
 
     async def _prune(
@@ -192,14 +192,14 @@ class Retention:
         self, thread_ids: Sequence[str] | None = None, *, strategy: Policy | str
     ) -> PrunePlan:
         """What `prune` would remove; nothing is touched. Print it for a table."""
-        named, policy = _named(thread_ids), checked_policy(strategy)
+        named, policy = named_threads(thread_ids), checked_policy(strategy)
         return self._now(lambda do: self._plan(do, named, policy, strategy))
 
     async def aplan_prune(
         self, thread_ids: Sequence[str] | None = None, *, strategy: Policy | str
     ) -> PrunePlan:
         """`plan_prune`, off the event loop."""
-        named, policy = _named(thread_ids), checked_policy(strategy)
+        named, policy = named_threads(thread_ids), checked_policy(strategy)
         return await self._later(lambda do: self._plan(do, named, policy, strategy))
 
     async def _plan(
@@ -366,14 +366,14 @@ class Retention:
         On SQLite by aggregates; on Redis each thread's records are read. `channels` adds items and
         bytes by channel, for which the records of each thread are read on both.
         """
-        named = _named(thread_ids)
+        named = named_threads(thread_ids)
         return self._now(lambda do: self._stats(do, named, channels))
 
     async def astats(
         self, thread_ids: Sequence[str] | None = None, *, channels: bool = False
     ) -> Stats:
         """`stats`, off the event loop."""
-        named = _named(thread_ids)
+        named = named_threads(thread_ids)
         return await self._later(lambda do: self._stats(do, named, channels))
 
     async def _stats(self, do: Do, named: Sequence[str] | None, channels: bool) -> Stats:
@@ -404,7 +404,7 @@ def _counts(some: Deleted) -> tuple[int, ...]:
     return some.checkpoints, some.writes, some.items, some.artifacts, some.bytes
 
 
-def _named(thread_ids: Sequence[str] | None) -> Sequence[str] | None:
+def named_threads(thread_ids: Sequence[str] | None) -> Sequence[str] | None:
     if thread_ids is None:
         return None
     return [addresses.thread(each) for each in addresses.several("thread_ids", thread_ids)]

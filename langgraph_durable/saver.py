@@ -36,6 +36,7 @@ from langgraph_durable import addresses
 from langgraph_durable._core.engine import Engine, Restored, Task
 from langgraph_durable._core.memory import Memory
 from langgraph_durable._core.metadata import checkpoint_metadata
+from langgraph_durable._core.origin import OnChange
 from langgraph_durable._core.outlines import Outline
 from langgraph_durable._core.records import Cursor, GivenId, Selection
 from langgraph_durable._core.serde import ExactSerializer
@@ -45,7 +46,8 @@ from langgraph_durable.automatic import Backend
 from langgraph_durable.errors import ConfigurationError
 from langgraph_durable.keeping import Keeping
 from langgraph_durable.policies import Policy
-from langgraph_durable.retention import Retention
+from langgraph_durable.schema import StateSchema
+from langgraph_durable.upgrades import Upgrades
 
 if TYPE_CHECKING:
     from langgraph_durable.timeline import Timeline
@@ -58,7 +60,7 @@ FIRST_PAGE = 8
 MOST_LAST_PUTS = 10_000
 
 
-class DurableSaver(Keeping, Retention, BaseCheckpointSaver[str]):  # type: ignore[misc]
+class DurableSaver(Keeping, Upgrades, BaseCheckpointSaver[str]):  # type: ignore[misc]
     """Everything that `SqliteSaver` and its like have in common."""
 
     def __init__(
@@ -67,13 +69,16 @@ class DurableSaver(Keeping, Retention, BaseCheckpointSaver[str]):  # type: ignor
         storage: Storage,
         *,
         serde: SerializerProtocol | None,
-        types: Literal["safe", "any"] | Collection[str | type],
+        types: Literal["safe", "any", "plain"] | Collection[str | type],
         metadata_keys: Collection[str] | None,
         on_conflict: Literal["raise", "allow"],
         cache_bytes: int,
         retention: Policy | None = None,
         warn_bytes: int | str | None = None,
         shelf: Shelf | None = None,
+        schema: StateSchema | None = None,
+        environment: Mapping[str, Any] | None = None,
+        on_environment_change: OnChange = "warn",
     ) -> None:
         shelf = shelf or Shelf(None)
         own = ExactSerializer(types).on_shelf(shelf)
@@ -87,7 +92,9 @@ class DurableSaver(Keeping, Retention, BaseCheckpointSaver[str]):  # type: ignor
         if isinstance(cache_bytes, bool) or not isinstance(cache_bytes, int) or cache_bytes < 0:
             raise ConfigurationError(f"cache_bytes is a number of bytes, not {cache_bytes!r}")
         self._backend = backend
-        self._engine = Engine(storage, Memory(cache_bytes), own, shelf)
+        evolution = self._set_up_versions(own, schema, environment, on_environment_change)
+        memory = Memory(cache_bytes)
+        self._engine = Engine(storage, memory, own, shelf, evolution, self._origin.raw)
         self._shelf = shelf
         self._metadata_keys = _checked_keys(metadata_keys)
         self._on_conflict = on_conflict
@@ -154,9 +161,12 @@ class DurableSaver(Keeping, Retention, BaseCheckpointSaver[str]):  # type: ignor
 
     async def _get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         place = addresses.place_in(config)
-        restored = await self._engine.get(self.serde, place)
+        above = addresses.above_in(config) if place.ns else None
+        restored = await self._engine.get(self.serde, place, above)
         if restored is None:
             return None
+        if restored.origin != self._origin.raw:
+            self._notice(restored, running=addresses.is_by_run(config))
         asked = place.id is not None
         return _checkpoint_tuple(restored, asked)
 

@@ -6,9 +6,9 @@ import os
 import secrets
 import sqlite3
 import urllib.parse
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
@@ -35,6 +35,7 @@ from langgraph_durable.errors import ConfigurationError, DurableError
 from langgraph_durable.policies import Policy
 from langgraph_durable.retention import Do
 from langgraph_durable.saver import DurableSaver
+from langgraph_durable.schema import StateSchema
 
 if TYPE_CHECKING:
     import aiosqlite
@@ -80,7 +81,8 @@ class SqliteSaver(DurableSaver):
         busy_timeout: seconds to wait while another process writes.
         types: classes that stored data may rebuild. "safe": data classes of modules that are
             imported, and LangGraph's own. A list of module names, class names and classes adds
-            those. "any" allows every data class.
+            those. "any" allows every data class. "plain" builds none: to look at threads without
+            the program that made them, their objects are read as dicts.
         metadata_keys: the only keys of `configurable` and of the run's metadata that are copied
             to checkpoint metadata. By default all scalars are, except what names a credential.
         on_conflict: "raise" `ConcurrentUpdate` when two runs go on from one checkpoint of a
@@ -95,6 +97,11 @@ class SqliteSaver(DurableSaver):
             `agent.db-artifacts`; for ":memory:" it is memory, for a connection of yours None.
         offload_above: the size above which an item of a value is offloaded: "64 KiB".
         on_missing_artifact: "raise" `ArtifactMissing`, or put a "placeholder" in its place.
+        schema: the version of the program's state, and the steps that bring older states to it.
+        environment: what else to note about this program, beside the versions of Python,
+            LangGraph and this package: `{"model": "...", "git": "..."}`.
+        on_environment_change: when a run continues a thread that a program with other versions
+            stored: "warn" once, "ignore" it, or raise an "error".
 
     Raises:
         ConfigurationError: an argument is wrong.
@@ -110,7 +117,7 @@ class SqliteSaver(DurableSaver):
         serde: SerializerProtocol | None = None,
         durability: Literal["full", "normal"] = "full",
         busy_timeout: float = 30.0,
-        types: Literal["safe", "any"] | Collection[str | type] = "safe",
+        types: Literal["safe", "any", "plain"] | Collection[str | type] = "safe",
         metadata_keys: Collection[str] | None = None,
         on_conflict: Literal["raise", "allow"] = "raise",
         cache_bytes: int = CACHE_BYTES,
@@ -119,6 +126,9 @@ class SqliteSaver(DurableSaver):
         artifacts: Artifacts = "default",
         offload_above: int | str = OFFLOAD_ABOVE,
         on_missing_artifact: Literal["raise", "placeholder"] = "raise",
+        schema: StateSchema | None = None,
+        environment: Mapping[str, Any] | None = None,
+        on_environment_change: Literal["warn", "ignore", "error"] = "warn",
     ) -> None:
         if durability not in ("full", "normal"):
             raise ConfigurationError(f'durability is "full" or "normal", not {durability!r}')
@@ -146,6 +156,9 @@ class SqliteSaver(DurableSaver):
                 offload_above=in_bytes("offload_above", offload_above),
                 on_missing_artifact=on_missing_artifact,
             ),
+            schema=schema,
+            environment=environment,
+            on_environment_change=on_environment_change,
         )
         plain = self._engine.over(SqliteStorage())
         storage.equip(plain, self.serde)

@@ -45,20 +45,24 @@ MAY_USE: dict[str, set[str]] = {
         "policies",
         "reports",
     },
+    "schema": {"errors", "_core"},
+    "upgrades": {"errors", "_core", "addresses", "automatic", "reports", "retention", "schema"},
     "saver": {
         *("errors", "_core", "addresses", "artifacts", "automatic", "keeping", "policies"),
-        *("retention", "timeline"),
+        *("retention", "schema", "timeline", "upgrades"),
     },
     "moving": {"errors", "_core", "addresses", "artifacts", "saver"},
     "sqlite": {
         *("errors", "_core", "_sqlite", "addresses", "artifacts", "policies", "retention"),
-        "saver",
+        *("saver", "schema"),
     },
-    "redis": {"errors", "_core", "addresses", "_redis", "artifacts", "policies", "saver"},
+    "redis": {
+        *("errors", "_core", "addresses", "_redis", "artifacts", "policies", "saver", "schema"),
+    },
     "urls": {"errors", "saver", "sqlite", "redis"},
     FACE: {
-        *("errors", "artifacts", "keeping", "moving", "policies", "reports", "sqlite", "redis"),
-        *("urls", "timeline"),
+        *("errors", "artifacts", "keeping", "moving", "policies", "reports", "schema"),
+        *("sqlite", "redis", "urls", "timeline", "upgrades"),
     },
     "demo": {FACE},
     "server": {"errors", "saver", "urls"},
@@ -74,7 +78,7 @@ RUNTIME = {
 CODE_FROM_BYTES = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "copyreg"}
 TEST_TOOLS = {"pytest", "hypothesis", "_pytest"}
 
-KNOWS_CONFIGS = {"addresses", "retention", "saver", "testing"}
+KNOWS_CONFIGS = {"addresses", "retention", "saver", "testing", "upgrades"}
 RUNS_GRAPHS = {"demo", "testing", "timeline"}
 
 FOREIGN: list[tuple[set[str], set[str], str]] = [

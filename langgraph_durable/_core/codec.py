@@ -33,7 +33,7 @@ from langgraph_durable._core.memory import SEED, Part
 from langgraph_durable._core.offload import Packed, Shelf
 from langgraph_durable._core.records import Items, Ref, Runs, joined, order_of
 from langgraph_durable._core.serde import ITEM_TAGS, ExactSerializer, gone_item, load_gone, sketch
-from langgraph_durable.errors import DurableError, SerializationError
+from langgraph_durable.errors import ConfigurationError, DurableError, SerializationError
 
 ITEM, LIST, DICT, TREE = 1, 2, 3, 4
 Form = object
@@ -99,6 +99,14 @@ class Encoder:
 
     def value(self, channel: str, value: Any) -> tuple[Ref, Form]:
         """The ref and form of `value` in `channel`."""
+        order, form = self.pieces(channel, value)
+        ref = Ref(channel, joined(order))
+        if len(ref.runs) > 2 * FEWEST:
+            ref = self._with_spine(ref)
+        return ref, form
+
+    def pieces(self, channel: str, value: Any) -> tuple[list[int], Form]:
+        """The numbers of the items of `value`, one by one, and its form."""
         wrapped = type(value) is _DeltaSnapshot
         if wrapped:
             value = value.value
@@ -109,10 +117,11 @@ class Encoder:
             order, form = self._split(value) if self._shelf is None else self._collected(value)
         except _At as error:
             raise error.named(channel) from error.__cause__
-        ref = Ref(channel, joined(order))
-        if len(ref.runs) > 2 * FEWEST:
-            ref = self._with_spine(ref)
-        return ref, [form] if wrapped else form
+        return order, [form] if wrapped else form
+
+    def raw(self, raw: bytes) -> int:
+        """Where an item is that was serialised before; a provisional number if it is new."""
+        return self._number(raw)
 
     def _collected(self, value: Any) -> tuple[list[int], Form]:
         """`_split`, noting the artifacts inside."""
@@ -345,6 +354,7 @@ class Decoder:
             self._load_item, self._load_models = serde.load_item, serde.load_models
         else:
             self._load_item, self._load_models = partial(_load_item, serde), _no_models
+        self._serde, self._thread_id = serde, thread_id
         self._seed = seal.log_seed(thread_id)
         self._items = items
         self._held: Mapping[int, bytes] = held or {}
@@ -354,6 +364,24 @@ class Decoder:
         self._claims: dict[int, Claim] = {}
         """Items whose bytes are elsewhere; None was found of them where they are `_gone`."""
         self._gone: set[int] = set()
+
+    def moving(self, classes: Mapping[str, str | type | None]) -> Decoder:
+        """The same for data whose classes are elsewhere now; None: read it as a dict."""
+        if not classes:
+            return self
+        if not isinstance(self._serde, ExactSerializer):
+            raise ConfigurationError("move_class and load_as_dict need the serialiser of the saver")
+        serde = self._serde.moving(classes)
+        other = Decoder(serde, self._thread_id, self._items, self._held, self._shelf)
+        other.raws, other._claims, other._gone = self.raws, self._claims, self._gone
+        return other
+
+    def raw(self, where: str, ref: Ref) -> bytes:
+        """The only item of a ref, as it is."""
+        try:
+            return self._unpacked(order_of(ref, self.spine))[0]
+        except (seal.Damaged, IndexError, TypeError) as error:
+            raise seal.damaged(where, seal.Damaged(str(error))) from error
 
     def value(self, where: str, ref: Ref, form: Form, role: str = "channel") -> Any:
         """The value; `where` names thread and checkpoint, and `role` the channel, for errors."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import Any, NamedTuple, TypeVar
@@ -24,11 +23,14 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph_durable._core import claims, lineage, outlines
 from langgraph_durable._core.codec import Decoder, Encoder
+from langgraph_durable._core.evolution import VERSION, Evolution
 from langgraph_durable._core.header import Header, Version, split_checkpoint
+from langgraph_durable._core.lineage import Chain
 from langgraph_durable._core.memory import Entry, Learned, Memory, Part, Pledge, Record
 from langgraph_durable._core.offload import Packed, Shelf, UnknownStore
 from langgraph_durable._core.outlines import Outline
 from langgraph_durable._core.records import (
+    ORIGIN,
     CheckpointDraft,
     CheckpointRow,
     Cursor,
@@ -37,30 +39,34 @@ from langgraph_durable._core.records import (
     Held,
     Listing,
     Loaded,
+    Ref,
     Removed,
     Selection,
     Write,
     WritesDraft,
 )
+from langgraph_durable._core.restored import Place, Restored
 from langgraph_durable._core.serde import ExactSerializer
 from langgraph_durable._core.storage import Stale, Storage
-from langgraph_durable.errors import CorruptionError, SerializationError, StorageError
+from langgraph_durable._core.versions import Versions
+from langgraph_durable.errors import (
+    CorruptionError,
+    SchemaVersionError,
+    SerializationError,
+    StorageError,
+)
+
+__all__ = ["Engine", "Place", "Restored", "Task"]
 
 T = TypeVar("T")
 logger = logging.getLogger("langgraph_durable")
 
 PAGE = 256
 """Checkpoints looked through at once where one must be searched for."""
+NOTE = ""
+"""Stands for a channel in the ref of the program's note."""
 TRIES = 20
 """Stale drafts are made anew this often: each time somebody else removed something in between."""
-
-
-class Place(NamedTuple):
-    """Where a checkpoint is, or is to be."""
-
-    thread_id: str
-    ns: str
-    id: str | None
 
 
 class Task(NamedTuple):
@@ -71,19 +77,11 @@ class Task(NamedTuple):
     run: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Restored:
-    """A checkpoint as the caller gets it; everything in it is fresh."""
-
-    place: Place
-    parent: str | None
-    checkpoint: dict[str, Any]
-    metadata: dict[str, Any]
-    writes: list[tuple[str, str, Any]]
-
-
 class Engine:
-    """The operations; see the top of the file."""
+    """The operations; see the top of the file.
+
+    `evolution` brings states of other versions to the program's; `origin` notes the program.
+    """
 
     def __init__(
         self,
@@ -91,11 +89,16 @@ class Engine:
         memory: Memory,
         plain: ExactSerializer,
         shelf: Shelf | None = None,
+        evolution: Evolution | None = None,
+        origin: bytes | None = None,
     ) -> None:
         self.storage = storage
         self.memory = memory
         self._plain = plain
         self.shelf = shelf
+        self._origin = origin
+        self.versions = None if evolution is None else Versions(self, evolution)
+        self._schema = None if evolution is None else evolution.version
 
     def over(self, storage: Storage) -> Engine:
         """The same engine, with the same memory, over another way to the same store."""
@@ -103,7 +106,18 @@ class Engine:
 
     # ---- reading -----------------------------------------------------------------------------
 
-    async def get(self, serde: SerializerProtocol, place: Place) -> Restored | None:
+    async def get(
+        self, serde: SerializerProtocol, place: Place, above: Mapping[str, str] | None = None
+    ) -> Restored | None:
+        """The checkpoint at `place`; `above` says where the run is in the graphs above."""
+        if self.versions is None:
+            return await self._get(serde, place)
+        return await self.versions.get(serde, place, above)
+
+    async def _get(
+        self, serde: SerializerProtocol, place: Place, ns: str | None = None
+    ) -> Restored | None:
+        """The checkpoint that is stored at `place`, and known in `ns` today."""
         began = time.perf_counter()
         part = self.memory.part(place.thread_id)
         # What the store leaves out must be at hand afterwards: `part.raws` may be another by then.
@@ -121,7 +135,8 @@ class Engine:
             serde, loaded.thread_id, loaded.items, raws if is_held else None, self.shelf
         )
         header = lineage.read_row(loaded.thread_id, loaded.row)
-        restored = await self._with_stores(lambda: self._restore(loaded, header, decoder))
+        build = partial(self._restore, loaded, header, decoder, ns)
+        restored = await self._with_stores(build)
         known = part is not None and (loaded.row.ns, loaded.row.id) in part.records
         if self.memory.limit and not (known and is_held and not decoder.raws):
             self._remember(loaded, header, decoder)
@@ -155,13 +170,21 @@ class Engine:
             await shelf.enter(self.storage)
         return encoder.packed()
 
-    def _restore(self, loaded: Loaded, header: Header, decoder: Decoder) -> Restored:
+    def _restore(
+        self, loaded: Loaded, header: Header, decoder: Decoder, ns: str | None = None
+    ) -> Restored:
         row = loaded.row
         where = f"thread {loaded.thread_id!r}, checkpoint {row.id}"
         if row.ns:
             where += f" of {row.ns!r}"
         if loaded.orphan:
             lineage.miss_parent(where, header, row)
+        origin = None if header.origin is None else decoder.raw(where, header.origin)
+        pending = lineage.pending(loaded.thread_id, loaded.writes)
+        if self.versions is not None and (
+            header.schema != self._schema or any(w.schema != self._schema for w in pending)
+        ):
+            return self.versions.restore(loaded, header, decoder, ns, origin)
         values = {
             channel: decoder.value(where, entry.ref, entry.form)
             for channel, entry in header.entries.items()
@@ -172,7 +195,7 @@ class Engine:
                 w.ref.channel,
                 decoder.value(where, w.ref, w.form, "pending write to"),
             )
-            for w in lineage.pending(loaded.thread_id, loaded.writes)
+            for w in pending
         ]
         checkpoint = {
             **self._plain.loads_typed(("x1", header.rest)),
@@ -187,13 +210,17 @@ class Engine:
             checkpoint,
             self._metadata(header),
             writes,
+            origin,
         )
 
     def _metadata(self, header: Header) -> dict[str, Any]:
-        return self.loads(header.metadata)
+        found = self.loads(header.metadata)
+        if header.schema is not None:
+            found[VERSION] = header.schema
+        return found
 
     def _remember(self, loaded: Loaded, header: Header, decoder: Decoder) -> Part:
-        record = Record(header.versions.copy(), header.entries, header.capsules)
+        record = Record(header.versions.copy(), header.entries, header.capsules, header.schema)
         place = loaded.row.ns, loaded.row.id
         return self.memory.learn(
             loaded.thread_id, loaded.epoch, Learned(decoder.learned(), place, record)
@@ -208,7 +235,9 @@ class Engine:
         size: int,
     ) -> tuple[list[Restored], Cursor | None]:
         """One page of `list`, whole and from one moment."""
-        several = selection.thread_id is None
+        several, ns = selection.thread_id is None, selection.ns
+        if self.versions is not None:
+            selection = await self.versions.selected(selection)
 
         def accept(thread_id: str, row: CheckpointRow) -> bool:
             if not filter:
@@ -234,9 +263,9 @@ class Engine:
                 )
             try:
                 header = lineage.read_row(loaded.thread_id, loaded.row)
-                build = partial(self._restore, loaded, header, decoder)
+                build = partial(self._restore, loaded, header, decoder, ns)
                 found = await self._with_stores(build)
-            except CorruptionError as error:
+            except (CorruptionError, SchemaVersionError) as error:
                 if not several:
                     raise
                 logger.error("left out of the list: %s", error)
@@ -254,7 +283,8 @@ class Engine:
         found = []
         for loaded in page.rows:
             try:
-                found.append(outlines.outline(loaded, self._plain))
+                made = outlines.outline(loaded, self._plain)
+                found.append(made if self.versions is None else self.versions.outline(made, loaded))
             except CorruptionError as error:
                 if selection.thread_id is not None:
                     raise
@@ -264,12 +294,29 @@ class Engine:
     async def delta_history(
         self, serde: SerializerProtocol, place: Place, channels: Sequence[str]
     ) -> dict[str, dict[str, Any]]:
+        if self.versions is not None:
+            return await self.versions.delta_history(serde, place, channels)
         chain = await self.storage.chain(*place, channels)
         if chain is None:
             return {channel: {"writes": []} for channel in channels}
+        return await self._with_stores(partial(self._history, serde, chain, channels))
+
+    def _history(
+        self, serde: SerializerProtocol, chain: Chain, channels: Sequence[str]
+    ) -> dict[str, dict[str, Any]]:
         decoder = Decoder(serde, chain.thread_id, chain.items, None, self.shelf)
         where = f"thread {chain.thread_id!r}, checkpoint {chain.links[0].row.id}"
-        return await self._with_stores(lambda: lineage.history(chain, decoder, channels, where))
+        return lineage.history(chain, decoder, channels, where)
+
+    async def origin_of(self, place: Place) -> bytes | None:
+        """The note of the program that stored a checkpoint."""
+        loaded = await self.storage.load(*place, Held())
+        if loaded is None:
+            return None
+        header = lineage.read_row(loaded.thread_id, loaded.row)
+        decoder = Decoder(self._plain, loaded.thread_id, loaded.items)
+        where = f"thread {loaded.thread_id!r}, checkpoint {loaded.row.id}"
+        return None if header.origin is None else decoder.raw(where, header.origin)
 
     # ---- writing -----------------------------------------------------------------------------
 
@@ -311,6 +358,13 @@ class Engine:
         thread_id, ns, parent = place
         part, base, linked = await self._base(serde, place)
         encoder = await self._encoder(serde, part)
+        schema, capsules = base.schema, {}
+        if self.versions is not None:
+            schema = self._schema
+            # Nothing of another version may be taken over.
+            if base.schema != schema or self.versions.is_elsewhere(place):
+                capsules = await self.versions.carried(serde, place, checkpoint, metadata, encoder)
+                base = Record({}, {}, schema=base.schema)
         values, versions = checkpoint["channel_values"], checkpoint["channel_versions"]
         entries: dict[str, Entry] = {}
         elsewhere: dict[str, Version] = {}
@@ -329,7 +383,7 @@ class Engine:
                 fresh.add(channel)
             elif channel not in new_versions and base.versions.get(channel) != version:
                 elsewhere[channel] = version
-        if part and elsewhere:
+        if part and elsewhere and base.schema == schema:
             found = await self._stored_elsewhere(place, elsewhere)
             entries, kept = entries | found, kept or bool(found)
         header = Header(
@@ -339,8 +393,12 @@ class Engine:
             rest=self._dump("checkpoint", split_checkpoint(checkpoint)),
             metadata=self._dump("metadata", dict(metadata)),
             linked=linked,
+            capsules=capsules,
+            schema=schema,
         )
-        if parent is None:
+        if self._origin is not None:
+            header.origin = Ref(NOTE, (encoder.raw(self._origin), 1), ORIGIN)
+        if parent is None and not capsules:
             # `update_state(as_node="__copy__")` after a prune: a copy has the history of its model.
             header.capsules = {
                 channel: capsule
@@ -354,7 +412,7 @@ class Engine:
         learned = Learned(
             encoder.learned(),
             (ns, checkpoint["id"]),
-            Record(header.versions, entries, header.capsules),
+            Record(header.versions, entries, header.capsules, schema),
             run,
             fresh,
         )
@@ -369,7 +427,7 @@ class Engine:
             parent=parent,
             run=run,
             refs=header.refs(),
-            fresh=fresh,
+            fresh=fresh.union(capsules, (NOTE,)),
             body=header.body(),
             guard=guard,
             root=guard.root,
@@ -393,12 +451,15 @@ class Engine:
                 return part, known, parent is not None
         loaded = await self.storage.load(thread_id, ns, parent, Held())
         if loaded is None:
-            return part, Record({}, {}), False
+            return part, Record({}, {}, schema=self._schema), False
         header = lineage.read_row(thread_id, loaded.row)
         decoder = Decoder(serde, thread_id, loaded.items)
+        where = f"thread {thread_id!r}, checkpoint {loaded.row.id}"
         for entry in header.entries.values():
-            decoder.check(f"thread {thread_id!r}, checkpoint {loaded.row.id}", entry.ref)
-        record = Record(header.versions, header.entries, header.capsules)
+            decoder.check(where, entry.ref)
+        if header.origin is not None:
+            decoder.check(where, header.origin)
+        record = Record(header.versions, header.entries, header.capsules, header.schema)
         return self._remember(loaded, header, decoder), record, parent is not None
 
     async def _stored_elsewhere(
@@ -440,6 +501,8 @@ class Engine:
         """Store what a task has written; the index of a write is its position, or is given."""
         began = time.perf_counter()
         thread_id = place.thread_id
+        if self.versions is not None:
+            place = self.versions.stored_place(place)
         for _ in range(TRIES):
             part = self.memory.part(thread_id)
             encoder = await self._encoder(serde, part)
@@ -467,6 +530,7 @@ class Engine:
                 ordinary=tuple(ordinary),
                 special=tuple(special.values()),
                 announce_run=_is_news(part, task.run),
+                schema=self._schema,
                 sole=sole,
                 root=root,
             )

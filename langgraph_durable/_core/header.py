@@ -18,7 +18,15 @@ import ormsgpack
 from langgraph_durable._core import seal
 from langgraph_durable._core.codec import Form
 from langgraph_durable._core.memory import Entries, Entry
-from langgraph_durable._core.records import CAPSULE, VALUE, CheckpointRow, Ref, Refs, unpack_refs
+from langgraph_durable._core.records import (
+    CAPSULE,
+    ORIGIN,
+    VALUE,
+    CheckpointRow,
+    Ref,
+    Refs,
+    unpack_refs,
+)
 
 FORMAT = 1
 """The first element of every body. An unknown one is refused, never guessed at."""
@@ -51,11 +59,17 @@ class Header:
     capsules: dict[str, tuple[Capsule, Ref]] = field(default_factory=dict)
     continued: bool = False
     """A run went on from here to a checkpoint that was removed since."""
+    schema: int | None = None
+    """The version of the program's state, where it had a schema."""
+    origin: Ref | None = None
+    """Where it is noted which program stored this."""
 
     def refs(self) -> Refs:
         refs = [entry.ref for entry in self.entries.values()]
         if self.capsules:
             refs += [ref for _, ref in self.capsules.values()]
+        if self.origin is not None:
+            refs.append(self.origin)
         return tuple(refs)
 
     def body(self) -> bytes:
@@ -89,6 +103,8 @@ class Header:
         spelled = [_shortened(key) if type(key) is str else key[1] for key in table]
         first = FORMAT, spelled, values, bare, seen
         flags = self.linked | self.continued << 1
+        if self.schema is not None:
+            flags |= self.schema + 1 << 8
         return seal.pack(ormsgpack.packb([*first, self.rest, self.metadata, flags, capsules]))
 
 
@@ -142,6 +158,8 @@ def read_header(row: CheckpointRow) -> Header:
             linked=bool(flags & 1),
             continued=bool(flags & 2),
             capsules=_capsules(refs, capsules),
+            schema=(flags >> 8) - 1 if flags >> 8 else None,
+            origin=refs[-1] if refs and refs[-1].kind == ORIGIN else None,
         )
     except (TypeError, ValueError, IndexError, KeyError) as error:
         raise seal.Damaged(f"the record cannot be read: {error}") from error

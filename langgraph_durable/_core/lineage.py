@@ -13,8 +13,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-import ormsgpack
-
 from langgraph_durable._core import seal
 from langgraph_durable._core.codec import Decoder, Form
 from langgraph_durable._core.header import Capsule, Header, read_header
@@ -33,6 +31,7 @@ from langgraph_durable._core.records import (
     order_of,
     pack_refs,
     stretches,
+    unpack_forms,
     unpack_refs,
 )
 
@@ -48,6 +47,9 @@ class Pending(NamedTuple):
     idx: int
     ref: Ref
     form: Form
+    schema: int | None = None
+    """The version of the program that wrote it, if that is known."""
+    run: str | None = None
 
 
 def pending(thread_id: str, rows: Iterable[WriteRow]) -> list[Pending]:
@@ -55,10 +57,10 @@ def pending(thread_id: str, rows: Iterable[WriteRow]) -> list[Pending]:
     found = []
     for row in rows:
         try:
-            forms = ormsgpack.unpackb(seal.unpack(row.bare(thread_id).body))
+            schema, forms = unpack_forms(row.bare(thread_id).body)
             refs = unpack_refs(row.refs)
             found += [
-                Pending(row.path, row.task_id, row.idx + k, ref, form)
+                Pending(row.path, row.task_id, row.idx + k, ref, form, schema, row.run)
                 for k, (ref, form) in enumerate(zip(refs, forms, strict=True))
             ]
         except (seal.Damaged, ValueError) as error:
@@ -132,7 +134,7 @@ def _history_of(
                 found["seed"] = decoder.value(where, entry.ref, entry.form)
                 break
         if channel in header.capsules:
-            parts = _unfold(*header.capsules[channel])
+            parts = unfold(*header.capsules[channel])
             seed = next(parts)
             if seed is not None:
                 found["seed"] = decoder.value(where, seed[1], seed[2])
@@ -143,7 +145,7 @@ def _history_of(
     return {"writes": [write for block in reversed(blocks) for write in block], **found}
 
 
-def _unfold(capsule: Capsule, ref: Ref) -> Iterator[tuple[str, Ref, Form] | None]:
+def unfold(capsule: Capsule, ref: Ref) -> Iterator[tuple[str, Ref, Form] | None]:
     """The seed (or None), then the writes of a capsule, each with its own ref."""
     order = list(numbers(ref.runs))
     at = capsule.seed_items
@@ -290,7 +292,7 @@ class _Thread:
                 seed = entry.ref, entry.form
                 break
             if channel in header.capsules:
-                first, *others = _unfold(*header.capsules[channel])
+                first, *others = unfold(*header.capsules[channel])
                 seed = (first[1], first[2]) if first else None
                 blocks.append([part for part in others if part])
                 break

@@ -49,6 +49,7 @@ class Record(NamedTuple):
     entries: Entries
     capsules: Mapping[str, Any] = {}
     """What is kept of ancestors that are gone; see `lineage`."""
+    schema: int | None = None
 
 
 class Learned(NamedTuple):
@@ -202,7 +203,11 @@ class Pledge:
             for channel in new.fresh:
                 version, form, ref = entries[channel]
                 entries[channel] = Entry(version, form, settled(ref, finals))
-            record = Record(record.versions, entries, record.capsules)
+            capsules = {
+                channel: (capsule, settled(ref, finals))
+                for channel, (capsule, ref) in record.capsules.items()
+            }
+            record = record._replace(entries=entries, capsules=capsules)
         items = [(digest, n, raw) for (digest, _, raw), n in zip(new.items, finals, strict=False)]
         self._taught = self._memory.learn(
             self._thread_id, stored.epoch, Learned(items, new.place, record, new.run)

@@ -38,8 +38,9 @@ Items = dict[int, bytes]
 Finals = Sequence[int]
 """The numbers that the new items of a draft got, in their order."""
 
-VALUE, CAPSULE = 0, 1
-"""What a ref belongs to: a channel's value, or the history kept for a channel (see `lineage`)."""
+VALUE, CAPSULE, ORIGIN = 0, 1, 3
+"""What a ref belongs to: a channel's value, the history kept for a channel (see `lineage`), or the
+note of the program that stored the record (see `origin`)."""
 
 
 class Ref(NamedTuple):
@@ -88,6 +89,7 @@ def _gaps(runs: Runs) -> Sequence[int]:
 def _starts(gaps: Sequence[int]) -> Runs:
     """The inverse of `_gaps`."""
     if len(gaps) <= 2:
+        sum(gaps)  # raises if a flipped bit has made something else of a number
         return tuple(gaps)
     runs: list[int] = []
     end = 0
@@ -414,6 +416,22 @@ class CheckpointDraft(Draft):
         return bare.sealed(self.thread_id)
 
 
+def pack_forms(forms: Sequence[object], schema: int | None) -> bytes:
+    """The body of a row of writes; under a schema, with its version."""
+    packed = list(forms)
+    return seal.pack(ormsgpack.packb(packed if schema is None else {"s": schema, "f": packed}))
+
+
+def unpack_forms(body: bytes) -> tuple[int | None, list[Any]]:
+    """The version and the forms of a row of writes; raises `Damaged` or `ValueError`."""
+    stored = ormsgpack.unpackb(seal.unpack(body))
+    if type(stored) is list:
+        return None, stored
+    if type(stored) is dict and set(stored) == {"s", "f"}:
+        return stored["s"], stored["f"]
+    raise seal.Damaged("a record of writes is of a kind that this version does not know")
+
+
 class Write(NamedTuple):
     """One pending write: its index, its ref and its form."""
 
@@ -434,6 +452,8 @@ class WritesDraft(Draft):
     special: tuple[Write, ...] = ()
     """Replace what was there: the last one wins."""
     announce_run: bool = False
+    schema: int | None = None
+    """The version of the program's state, where it has a schema."""
     sole: Callable[[], bool] = bool
     """Asked inside the transaction: refuse with `ConcurrentUpdate` unless `id` is the head?"""
 
@@ -454,7 +474,7 @@ class WritesDraft(Draft):
 
     def _row(self, writes: Sequence[Write], finals: Finals) -> WriteRow:
         refs = pack_refs(settled(w.ref, finals) for w in writes)
-        body = seal.pack(ormsgpack.packb([w.form for w in writes]))
+        body = pack_forms([w.form for w in writes], self.schema)
         return WriteRow(
             self.ns,
             self.id,
@@ -569,3 +589,10 @@ class Edit:
     """Heads that move; None where the namespace is empty now."""
     keep: set[int] = field(default_factory=set)
     """Numbers of the items that survive; the others go."""
+    add: list[CheckpointRow] = field(default_factory=list)
+    """Rows that come, maybe in the place of some that go, with their writes and new items."""
+    add_writes: list[WriteRow] = field(default_factory=list)
+    add_items: Items = field(default_factory=dict)
+    """Sealed, by numbers above all that there are."""
+    add_claims: list[tuple[int, bytes]] = field(default_factory=list)
+    """What the added items claim in artifact stores, by number."""

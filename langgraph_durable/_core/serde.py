@@ -16,7 +16,8 @@ import pathlib
 import re
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from typing import Any, Literal, NoReturn
@@ -34,6 +35,7 @@ from langgraph_durable._core.plans import (
     ARTIFACT,
     CLASSIFIERS,
     ENUM,
+    EXCEPTION,
     GONE,
     MAKERS,
     MODEL,
@@ -44,6 +46,7 @@ from langgraph_durable._core.plans import (
     SUBCLASS,
     Pack,
     Plan,
+    State,
     Unstorable,
     is_data,
 )
@@ -326,6 +329,7 @@ def _reader(gate: Gate, messages: dict[Any, Plan], shelf: Any = None) -> Callabl
     next one need not come here.
     """
     core: dict[int, Plan] = {}
+    may_be_plain = gate.plain or bool(gate.moves)
 
     def rebuild(code: int, inner: Any) -> Any:
         make = MAKERS.get(code)
@@ -339,6 +343,8 @@ def _reader(gate: Gate, messages: dict[Any, Plan], shelf: Any = None) -> Callabl
         if type(inner) is not list:
             raise CorruptionError("a record is not a list")
         ref = inner[0]
+        if may_be_plain and gate.reads_plainly(ref):
+            return plainly(code, inner)
         plan = core.get(ref) if type(ref) is int else None
         if plan is None:
             plan = PLANS[gate.find(ref, is_data)]
@@ -347,10 +353,25 @@ def _reader(gate: Gate, messages: dict[Any, Plan], shelf: Any = None) -> Callabl
                 if plan.code == MODEL:
                     messages[ref] = plan
         if plan.code != code:
+            fields = plainly(code, inner) if gate.moves else None
+            if type(fields) is dict and isinstance(plan, State):
+                return plan.construct(fields, lambda known: plan.cls(**known))
             raise _only_data(plan.cls)
         return plan.rebuild(inner)
 
     return rebuild
+
+
+def plainly(code: int, inner: Any) -> Any:
+    """What a record of a user's class holds, without the class."""
+    if code == MODEL and len(inner) > 4:
+        return {**inner[3], **(inner[4] or {})}
+    if code == EXCEPTION:
+        return {"args": inner[1], **inner[2]}
+    return inner[_CONTENT[code]]
+
+
+_CONTENT = {MODEL: 3, MODEL_V1: 2, RECORD: 2, NAMEDTUPLE: 2, ENUM: 1, SUBCLASS: 1}
 
 
 # --- what the stock serializer wrote ---
@@ -454,6 +475,7 @@ class ExactSerializer(JsonPlusSerializer):
             are already imported, and LangGraph's own types. A list of module names, dotted class
             names and classes: these too, importing their modules when needed. "any": data classes
             of every module, and the stock serializer's records with its own permissive rules.
+            "plain": none at all; objects of the user's classes are read as dicts.
 
     Raises:
         SerializationError: a value cannot be stored; the message names the path to it.
@@ -466,7 +488,9 @@ class ExactSerializer(JsonPlusSerializer):
         {'point': (1, 2.0), 3: {'x'}}
     """
 
-    def __init__(self, types: Literal["safe", "any"] | Iterable[str | type] = "safe") -> None:
+    def __init__(
+        self, types: Literal["safe", "any", "plain"] | Iterable[str | type] = "safe"
+    ) -> None:
         gate = gate_for(types)
         permitted: Literal[True] | None = True if gate.everything else None
         super().__init__(allowed_json_modules=permitted, allowed_msgpack_modules=permitted)
@@ -510,6 +534,12 @@ class ExactSerializer(JsonPlusSerializer):
             return self
         clone = copy.copy(self)
         clone._open(gate)
+        return clone
+
+    def moving(self, moves: Mapping[str, str | type | None]) -> ExactSerializer:
+        """Return a serializer for data whose classes are elsewhere now."""
+        clone = copy.copy(self)
+        clone._open(replace(self._gate, moves=dict(moves)))
         return clone
 
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]:

@@ -17,7 +17,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 from weakref import WeakValueDictionary
 
@@ -178,6 +178,10 @@ class Gate:
     everything: bool = False
     names: frozenset[str] = frozenset()
     classes: dict[str, type] = field(default_factory=dict)
+    moves: dict[str, str | type | None] = field(default_factory=dict)
+    """Classes by dotted name that are elsewhere now; None for one to be read as a dict."""
+    plain: bool = False
+    """No class of the user's is built at all: records are read as dicts."""
 
     def allowing(self, extra: Iterable[object]) -> Gate:
         """Return a gate that also lets through LangGraph's `(module, name)` tuples and classes."""
@@ -189,7 +193,30 @@ class Gate:
                 names.add(".".join(item))
             else:
                 raise ConfigurationError(f"cannot allow {item!r}: give a class or (module, name)")
-        return Gate(self.everything, frozenset(names), classes)
+        return replace(self, names=frozenset(names), classes=classes)
+
+    def reads_plainly(self, reference: Reference) -> bool:
+        """Whether a record of this class is to be read as plain data."""
+        if type(reference) is list and reference:
+            reference = reference[0]
+        if type(reference) is not str:
+            return False
+        return self.plain or self.moves.get(reference.replace(":", "."), "") is None
+
+    def _moved(self, reference: str, is_data: IsData) -> type | None:
+        """Today's class, where the programmer has said that it has moved."""
+        target = self.moves.get(reference.replace(":", "."))
+        if target is None or isinstance(target, type):
+            return target
+        parts = target.split(".")
+        for at in range(len(parts) - 1, 0, -1):
+            module, qualname = ".".join(parts[:at]), ".".join(parts[at:])
+            found = self.classes.get(f"{module}:{qualname}")
+            if found is None:
+                found = _imported(module, qualname)
+            if found is not None:
+                return found
+        raise UnsafeTypeError(f"{reference} was moved to {target}, but no such class is there")
 
     def may_import(self, module: str, qualname: str) -> bool:
         """Tell whether `module` may be imported to find `qualname` in it."""
@@ -208,6 +235,8 @@ class Gate:
             return self._parametrise(self.find(reference[0], is_data), reference[1], is_data)
         if type(reference) is not str:
             raise CorruptionError(f"{reference!r} is not a reference to a class")
+        if self.moves and (moved := self._moved(reference, is_data)) is not None:
+            return moved
         if (given := self.classes.get(reference)) is not None:
             return given
         module_name, _, qualname = reference.partition(":")
@@ -253,15 +282,26 @@ class Gate:
         return functools.reduce(operator.or_, inner) if form == "|" else _FORMS[form][inner]
 
 
+def _imported(module: str, qualname: str) -> type | None:
+    """A class that the programmer has named, so its module may be imported."""
+    try:
+        return _look_up(importlib.import_module(module), qualname)  # type: ignore[return-value]
+    except ImportError:
+        return None
+
+
 def _refusal(module: str, qualname: str, imported: bool) -> str:
     name = f"{module}.{qualname}"
     if "<locals>" in qualname or imported:
         last = qualname.rpartition(".")[2]
         why = "it is defined inside a function" if "<locals>" in qualname else "no such class there"
-        return f"stored data names {name}, but {why}: pass the class, types=[{last}]"
+        return (
+            f"stored data names {name}, but {why}: pass the class, types=[{last}], or say with a "
+            'schema where it is now (move_class), or read it as a dict (load_as_dict, "plain")'
+        )
     return (
         f"stored data names {name}, whose module is not imported: import it before loading, "
-        f"or allow it with types=[{module!r}]"
+        f"or allow it with types=[{module!r}]; if it has moved, say so with a schema's move_class"
     )
 
 
@@ -271,10 +311,12 @@ def gate_for(allowed: object) -> Gate:
         return Gate()
     if allowed == "any":
         return Gate(everything=True)
+    if allowed == "plain":
+        return Gate(plain=True)
     if isinstance(allowed, (str, bytes)) or not isinstance(allowed, Iterable):
         raise ConfigurationError(
-            f'types must be "safe", "any" or a list of module names, class names and classes, '
-            f"not {allowed!r}"
+            'types must be "safe", "any", "plain" or a list of module names, class names and '
+            f"classes, not {allowed!r}"
         )
     names: set[str] = set()
     classes: dict[str, type] = {}

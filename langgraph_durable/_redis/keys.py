@@ -115,6 +115,8 @@ class Keys:
         """The index of threads: a sorted set of names, by when each was first used here."""
         self.stores = self._root + b"stores"
         """A hash of artifact stores: where each is found, by its id."""
+        self.format = self._root + b"format"
+        """The number of the storage format of all that is under this prefix."""
 
     def thread(self, thread_id: str) -> ThreadKeys:
         return _of_thread(self._root, thread_id)

@@ -256,12 +256,12 @@ class Left:
             replaced.get((row.ns, row.id), row)
             for row in whole.listing.rows
             if (row.ns, row.id) not in plan.drop
-        ]
+        ] + plan.add
         self.writes = [
             write
             for write in whole.listing.writes
             if (write.ns, write.id) not in plan.drop and write not in taken_back
-        ]
+        ] + plan.add_writes
         stay = {row.run for row in self.rows} | {write.run for write in self.writes}
         self.gone_runs = [run for run in whole.runs if run not in stay]
         self.gone_claims = [f for f in whole.claims if keys.claimer(f) not in plan.keep]
@@ -273,7 +273,7 @@ class Left:
         gone = [keys.checkpoint_field(place) for place in dropped]
         gone += [keys.run_field(run) for run in self.gone_runs]
         new: list[Word] = []
-        for row in plan.replace:
+        for row in (*plan.replace, *plan.add):
             new += (keys.checkpoint_field(keys.place(row.ns, row.id)), rows.pack_checkpoint(row))
         for ns, head in plan.heads.items():
             if head is None:
@@ -285,14 +285,23 @@ class Left:
             was.setdefault((write.ns, write.id), []).append(write)
         for owner in plan.drop | thinned:
             gone += writes_fields(was.get(owner, ()))
-        kept = [write for write in self.writes if (write.ns, write.id) in thinned]
+        came = {(row.ns, row.id) for row in plan.add}
+        kept = [write for write in self.writes if (write.ns, write.id) in thinned | came]
         gone += map(keys.item_field, self.whole.items - plan.keep)
         gone += self.gone_claims
         new += ("q", len(self.rows), *writes_words(kept))
+        for n, blob in plan.add_items.items():
+            new += (keys.item_field(n), blob)
+        for k, (n, claim) in enumerate(plan.add_claims):
+            new += (keys.claim_field(n, k), claim)
+        if plan.add_items:
+            new += ("n", max(plan.add_items) + 1)
+        places: list[Word] = [w for ns, id in came for w in (0, keys.place(ns, id))]
         return [
             *_chunked("HDEL", "H", gone),
             *_chunked("HSET", "H", new, 2),
             *_chunked("ZREM", "X", dropped),
+            *_chunked("ZADD", "X", places, 2),
         ]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from langgraph_durable._core.dumps import Dump
 from langgraph_durable._core.records import Edit, Listing, Removed
 from langgraph_durable._core.seal import name
-from langgraph_durable._sqlite import measuring, rows, tombs
+from langgraph_durable._sqlite import measuring, rows, tombs, writing
 from langgraph_durable._sqlite.notes import Notes
 from langgraph_durable._sqlite.rows import Connection
 from langgraph_durable._sqlite.schema import BITS, MOST_ITEMS
@@ -64,11 +64,12 @@ def edit(
         for w in before.writes
         if (w.ns, w.id) in plan.drop or (w.ns, w.id, w.task_id, w.idx) in taken_back
     ]
-    if not stays and len(writes) == len(before.writes):
+    if not stays and not plan.add and len(writes) == len(before.writes):
         return drop(conn, notes, thread_id)
     _remove_rows(conn, tid, plan)
     _move_heads(conn, thread_id, tid, plan)
     items, size, claims = _keep_items(conn, tid, plan.keep)
+    _add_rows(conn, tid, plan)
     _forget_runs(conn, tid)
     conn.execute("UPDATE lgd_threads SET epoch = ? WHERE tid = ?", (new_epoch(), tid))
     _give_back(conn)
@@ -120,6 +121,20 @@ def _remove_rows(conn: Connection, tid: int, plan: Edit) -> None:
             f"UPDATE lgd_checkpoints SET parent = ?, refs = ?, body = ? WHERE {_PLACE}",
             (rows.optional(row.parent), row.refs, row.body, tid, name(row.ns), name(row.id)),
         )
+
+
+def _add_rows(conn: Connection, tid: int, plan: Edit) -> None:
+    start = tid << BITS
+    items = ((start + n, blob) for n, blob in plan.add_items.items())
+    conn.executemany("INSERT INTO lgd_items VALUES (?, ?)", items)
+    claims = ((start + n, claim) for n, claim in plan.add_claims)
+    conn.executemany("INSERT INTO lgd_claims VALUES (?, ?)", claims)
+    for row in plan.add:
+        conn.execute(f"INSERT {writing.PUT}", rows.checkpoint_values(tid, row))
+    for write in plan.add_writes:
+        conn.execute(f"INSERT {writing.PUT_WRITE}", rows.write_values(tid, write))
+        place = tid, name(write.ns), name(write.id)
+        conn.execute(writing.ADD_TO_TALLY, (*place, 1))
 
 
 def _move_heads(conn: Connection, thread_id: str, tid: int, plan: Edit) -> None:

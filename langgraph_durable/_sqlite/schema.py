@@ -16,10 +16,12 @@ import time
 from collections.abc import Callable
 
 from langgraph_durable._sqlite.failures import is_busy
-from langgraph_durable.errors import NotAStore
+from langgraph_durable.errors import NotAStore, StorageTooNew
 
 FORMAT = 1
 """The storage format this version writes; a store with a higher one is refused."""
+OLDEST = 1
+"""The oldest format that can be read as it is, where the file cannot be written."""
 
 BITS = 32
 """An item's key is `tid << BITS | number`."""
@@ -112,27 +114,61 @@ def configure(conn: sqlite3.Connection, synchronous: str, busy_timeout: float) -
     conn.execute("PRAGMA cell_size_check = ON")
 
 
+MIGRATIONS: dict[int, Callable[[sqlite3.Connection], object]] = {}
+"""What makes a store of the format before one of this format. Each runs inside the transaction that
+also raises the number, so it must not commit; and `TABLES` must say the same at once, which
+`tests/test_format.py` checks."""
+
+
 def create(conn: sqlite3.Connection, patience: float) -> None:
-    """Make the database a store if it is none. Many processes may do this at once."""
-    if _version(conn) is None:
+    """Make the database a store of today's format. Many processes may do this at once."""
+    version = _version(conn)
+    if version is None:
         conn.execute("PRAGMA auto_vacuum = INCREMENTAL")
         _use_wal(conn, patience)
-        begin(conn, patience)
+        _in_turn(conn, patience, _make)
+    elif version < FORMAT:
         try:
-            if _version(conn) is None:
-                for statement in TABLES.split(";\n"):
-                    conn.execute(statement)
-                conn.execute("INSERT INTO lgd_format VALUES (?)", (FORMAT,))
-            conn.execute("COMMIT")
-        except BaseException:
-            rollback(conn)
-            raise
+            _in_turn(conn, patience, _migrate)
+        except sqlite3.OperationalError as error:
+            read_only = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_READONLY
+            if not read_only or version < OLDEST:
+                raise
+            return
     version = _version(conn)
     if version != FORMAT:
-        raise NotAStore(
+        raise StorageTooNew(
             f"the store has format {version}, and this version of langgraph_durable reads format "
             f"{FORMAT}: upgrade the package (nothing was changed)"
         )
+
+
+def _in_turn(
+    conn: sqlite3.Connection, patience: float, act: Callable[[sqlite3.Connection], object]
+) -> None:
+    """One transaction, after those of all other processes that are about the same."""
+    begin(conn, patience)
+    try:
+        act(conn)
+        conn.execute("COMMIT")
+    except BaseException:
+        rollback(conn)
+        raise
+
+
+def _make(conn: sqlite3.Connection) -> None:
+    if _version(conn) is None:
+        for statement in TABLES.split(";\n"):
+            conn.execute(statement)
+        conn.execute("INSERT INTO lgd_format VALUES (?)", (FORMAT,))
+
+
+def _migrate(conn: sqlite3.Connection) -> None:
+    """From whatever the format is by now; somebody else may have done it meanwhile."""
+    conn.execute("UPDATE lgd_format SET version = version")  # fails at once if it is read-only
+    for number in range((_version(conn) or 0) + 1, FORMAT + 1):
+        MIGRATIONS[number](conn)
+        conn.execute("UPDATE lgd_format SET version = ?", (number,))
 
 
 def check_length(conn: sqlite3.Connection, path: str) -> None:

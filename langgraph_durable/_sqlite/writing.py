@@ -21,10 +21,10 @@ from langgraph_durable._sqlite.rows import Connection, Name
 from langgraph_durable._sqlite.schema import BITS, MOST_ITEMS
 from langgraph_durable.errors import ConcurrentUpdate, CorruptionError
 
-_PUT = "INTO lgd_checkpoints VALUES (?, ?, ?, ?, ?, ?, ?)"
-_PUT_WRITE = "INTO lgd_writes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+PUT = "INTO lgd_checkpoints VALUES (?, ?, ?, ?, ?, ?, ?)"
+PUT_WRITE = "INTO lgd_writes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _SET_HEAD = "INSERT INTO lgd_heads VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET id = excluded.id"
-_ADD_TO_TALLY = (
+ADD_TO_TALLY = (
     "INSERT INTO lgd_tallies VALUES (?, ?, ?, ?) "
     "ON CONFLICT DO UPDATE SET count = count + excluded.count"
 )
@@ -40,9 +40,9 @@ def put(conn: Connection, notes: Notes, draft: CheckpointDraft) -> Stored:
     finals, size = _append(conn, note, draft)
     row = draft.row(finals)
     values = rows.checkpoint_values(note.tid, row)
-    added = conn.execute(f"INSERT OR IGNORE {_PUT}", values).rowcount
+    added = conn.execute(f"INSERT OR IGNORE {PUT}", values).rowcount
     if not added:
-        conn.execute(f"REPLACE {_PUT}", values)
+        conn.execute(f"REPLACE {PUT}", values)
     leads = draft.guard.lead or head == draft.parent or (head or "") < draft.id
     if head is None or (added and leads):
         conn.execute(_SET_HEAD, (name(draft.thread_id), values[1], note.tid, values[2]))
@@ -74,7 +74,7 @@ def put_writes(conn: Connection, notes: Notes, draft: WritesDraft) -> Stored:
     new = draft.rows(finals, taken)
     added = sum(_put_write(conn, note.tid, row) for row in new)
     if added:
-        conn.execute(_ADD_TO_TALLY, (*place, added))
+        conn.execute(ADD_TO_TALLY, (*place, added))
     _announce(conn, note, draft)
     size += sum(len(row.refs) + len(row.body) for row in new)
     stored = Stored(note.epoch, finals, size)
@@ -85,9 +85,9 @@ def put_writes(conn: Connection, notes: Notes, draft: WritesDraft) -> Stored:
 def _put_write(conn: Connection, tid: int, row: WriteRow) -> int:
     """Store a row of writes; how many rows that adds (a special write replaces its like)."""
     values = rows.write_values(tid, row)
-    added = conn.execute(f"INSERT OR IGNORE {_PUT_WRITE}", values).rowcount
+    added = conn.execute(f"INSERT OR IGNORE {PUT_WRITE}", values).rowcount
     if not added:
-        conn.execute(f"REPLACE {_PUT_WRITE}", values)
+        conn.execute(f"REPLACE {PUT_WRITE}", values)
     return added
 
 
@@ -187,10 +187,10 @@ def restore(conn: Connection, notes: Notes, dump: Dump) -> bool:
     notes.threads.pop(dump.thread_id, None)
     tid, _ = _new_thread(conn, key)
     conn.executemany(
-        f"INSERT {_PUT}", (rows.checkpoint_values(tid, row) for row in dump.sealed_rows())
+        f"INSERT {PUT}", (rows.checkpoint_values(tid, row) for row in dump.sealed_rows())
     )
     conn.executemany(
-        f"INSERT {_PUT_WRITE}", (rows.write_values(tid, row) for row in dump.sealed_writes())
+        f"INSERT {PUT_WRITE}", (rows.write_values(tid, row) for row in dump.sealed_writes())
     )
     heads = [(key, name(ns), tid, name(id)) for ns, id in dump.heads.items()]
     conn.executemany("INSERT INTO lgd_heads VALUES (?, ?, ?, ?)", heads)

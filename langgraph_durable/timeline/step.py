@@ -91,7 +91,8 @@ class Step:
     @property
     def environment(self) -> Mapping[str, Any]:
         """What was noted about the program that stored it; empty if nothing was."""
-        found = self._header.metadata.get("environment")
+        look: Any = getattr(self._timeline.saver, "environment", None)
+        found = look(self.config) if look else self._header.metadata.get("environment")
         return found if isinstance(found, Mapping) else {}
 
     @property

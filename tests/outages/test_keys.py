@@ -65,14 +65,14 @@ def test_no_key_escapes_the_prefix(server: Server) -> None:
         for name in NAMES:
             line(saver, name, 2, run=name)
         assert all(key.startswith(b"tenant:one:") for key in admin.scan_iter())
-        assert admin.dbsize() == 1 + 3 * len(NAMES)  # the index; a thread's two, a run's one
+        assert admin.dbsize() == 2 + 3 * len(NAMES)  # index, format; thread's two, run's one
 
 
 def test_a_thread_is_two_keys_however_long_it_is(server: Server) -> None:
     with RedisSaver(server.url) as saver, server.client() as admin:
         line(saver, "t", 40)
         put(saver, "t", 1, ns="child")
-        assert admin.dbsize() == 3
+        assert admin.dbsize() == 4
 
 
 def test_deleting_everything_leaves_nothing_but_tombstones_that_expire(server: Server) -> None:
@@ -84,7 +84,7 @@ def test_deleting_everything_leaves_nothing_but_tombstones_that_expire(server: S
             saver.delete_thread(name)
             saver.delete_thread(f"copy of {name[:1000]}")
         left = list(admin.scan_iter())
-        assert len(left) == 2 * len(NAMES)
+        assert len(left) == 1 + 2 * len(NAMES)
         assert all(admin.hkeys(key) == [b"d"] and admin.pttl(key) > 0 for key in left)
 
 

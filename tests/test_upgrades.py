@@ -1,0 +1,420 @@
+"""Upgrading threads ahead of time, and noticing that a program has changed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypedDict
+
+import pytest
+from backends import ALL, EVERYWHERE
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from langgraph.graph import START, StateGraph
+from langgraph.types import Command
+from test_schema import (
+    CONFIG,
+    NESTED,
+    approving,
+    delta,
+    fanning,
+    nested,
+    schema_of,
+    storing,
+)
+
+from langgraph_durable import (
+    ConfigurationError,
+    EnvironmentChanged,
+    SchemaVersionError,
+    SqliteSaver,
+    StateSchema,
+)
+
+
+@pytest.fixture(params=[*EVERYWHERE, "scriptless"])
+def open_saver(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Any]:
+    return lambda **options: ALL[request.param](tmp_path, **options)
+
+
+@pytest.fixture(params=["sync", "async"])
+def upgrade(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    if request.param == "sync":
+        return lambda saver, *args, **more: saver.upgrade_threads(*args, **more)
+    return lambda saver, *args, **more: asyncio.run(saver.aupgrade_threads(*args, **more))
+
+
+def everything(saver: Any) -> list[Any]:
+    return [(t.config, t.checkpoint, t.parent_config, t.pending_writes) for t in saver.list(None)]
+
+
+# ---- ahead of time -------------------------------------------------------------------------------
+
+
+def test_eager_and_lazy_upgrades_agree(open_saver: Any, upgrade: Any) -> None:
+    def to2(state: Any) -> None:
+        state.rename("docs", "documents")
+        state.rename_node("research", "researcher")
+
+    with open_saver() as saver:
+        approving("research", "docs", saver).invoke({"docs": ["in"]}, CONFIG)
+    with open_saver(schema=schema_of(2, to2=to2)) as saver:
+        lazily = everything(saver)
+        plan = upgrade(saver, dry_run=True)
+        assert (plan.rewritten, plan.failed) == (3, {})
+        assert everything(saver) == lazily
+        seen: list[tuple[int, int]] = []
+        report = upgrade(saver, progress=lambda *now: seen.append(now))
+        assert (report.rewritten, seen) == (3, [(1, 3)])
+        assert everything(saver) == lazily
+        assert upgrade(saver).rewritten == 0
+    with open_saver(schema=StateSchema(version=2)) as saver:  # the steps are needed no more
+        assert everything(saver) == lazily
+        graph = approving("researcher", "documents", saver)
+        graph.invoke(Command(resume="a"), CONFIG)
+        assert graph.invoke(Command(resume="b"), CONFIG)["log"] == "in/begun/a/b"
+
+
+def test_namespaces_of_sub_graphs_are_renamed(open_saver: Any, upgrade: Any) -> None:
+    with open_saver() as saver:
+        nested("research", "ask", saver).invoke({"said": []}, CONFIG)
+    with open_saver(schema=schema_of(2, **NESTED)) as saver:
+        upgrade(saver)
+    with open_saver(schema=StateSchema(version=2)) as saver:
+        names = {t.config["configurable"]["checkpoint_ns"] for t in saver.list(CONFIG)}
+        assert {ns.partition(":")[0] for ns in names} == {"", "researcher"}
+        graph = nested("researcher", "ask", saver)
+        new = graph.get_state(CONFIG, subgraphs=True).tasks[0].interrupts[0].id
+        graph.invoke(Command(resume={new: "a"}), CONFIG)
+        found = graph.invoke(Command(resume="b"), CONFIG)
+        assert found == {"said": ["prepared", "a", "b"]}
+
+
+def test_delta_channels_and_sends_are_rewritten(open_saver: Any, upgrade: Any) -> None:
+    def to2(state: Any) -> None:
+        state.rename("docs", "documents")
+        state.rename_node("work", "worker")
+
+    other: Any = {"configurable": {"thread_id": "other"}}
+    with open_saver() as saver:
+        for n in range(4):
+            delta("docs", saver).invoke({"docs": [f"in {n}"], "n": n}, CONFIG)
+        saver.prune(["t"], strategy="keep_latest")
+        delta("docs", saver).invoke({"docs": ["in 4"], "n": 4}, CONFIG)
+        expected = delta("docs", saver).get_state(CONFIG).values["docs"]
+        fanning("work", saver).invoke({"done": []}, other)
+    with open_saver(schema=schema_of(2, to2=to2)) as saver:
+        report = upgrade(saver)
+        assert report.failed == {}
+    with open_saver(schema=StateSchema(version=2)) as saver:
+        assert delta("documents", saver).get_state(CONFIG).values["documents"] == expected
+        found = fanning("worker", saver).invoke(Command(resume="!"), other)
+        assert found == {"done": ["0", "1", "2!", "3"]}
+
+
+def test_a_thread_that_cannot_be_upgraded_stays_and_is_named(open_saver: Any, upgrade: Any) -> None:
+    with open_saver() as saver:
+        storing(saver, {"score": "x"})
+        saver.copy_thread("t", "u")
+        before = everything(saver)
+    schema = schema_of(2, to2=lambda state: state.transform("score", float))
+    with open_saver(schema=schema) as saver:
+        report = upgrade(saver, ["t"])
+        assert list(report.failed) == ["t"]
+        assert "could not convert" in report.failed["t"]
+        assert "error" in str(report)
+    with open_saver() as saver:
+        assert everything(saver) == before
+        with pytest.raises(ConfigurationError):
+            saver.upgrade_threads()
+
+
+def test_a_plan_prints_as_a_table(tmp_path: Path) -> None:
+    with SqliteSaver(tmp_path / "a.db") as saver:
+        storing(saver, {"a": 1})
+    with SqliteSaver(tmp_path / "a.db", schema=StateSchema(version=1)) as saver:
+        assert str(saver.upgrade_threads(dry_run=True)).splitlines() == [
+            "thread  versions  checkpoints  rewritten",
+            "t       0                   1          1",
+            "total   to 1                1          1",
+        ]
+
+
+# ---- random steps --------------------------------------------------------------------------------
+
+names = st.sampled_from(["a", "b", "c", "d", "e"])
+ops = st.one_of(
+    st.tuples(st.just("rename"), names, names),
+    st.tuples(st.just("drop"), names),
+    st.tuples(st.just("add"), names, st.integers()),
+    st.tuples(st.just("transform"), names, st.just(str)),
+    st.tuples(st.just("rename_node"), names, names),
+)
+held = st.dictionaries(names, st.one_of(st.integers(), st.lists(st.integers(), max_size=6)))
+
+
+def step_of(actions: list[Any]) -> Callable[[Any], None]:
+    def step(state: Any) -> None:
+        for verb, *args in actions:
+            if verb != "rename" or args[1] not in state:
+                getattr(state, verb)(*args)
+
+    return step
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    values=held.filter(bool),
+    writes=st.lists(st.tuples(names, st.integers()), max_size=4),
+    first=st.lists(ops, max_size=4),
+    second=st.lists(ops, max_size=4),
+)
+def test_lazy_eager_and_continued_upgrades_agree(
+    tmp_path_factory: pytest.TempPathFactory, values: Any, writes: Any, first: Any, second: Any
+) -> None:
+    path = tmp_path_factory.mktemp("random") / "a.db"
+    both = {"to2": step_of(first), "to3": step_of(second)}
+    with SqliteSaver(path, durability="normal") as saver:
+        storing(saver, values, *writes)
+        for copy in ("eager", "stepwise", "continued"):
+            saver.copy_thread("t", copy)
+
+    def read(saver: Any, thread: str) -> Any:
+        found = saver.get_tuple({"configurable": {"thread_id": thread}})
+        return found.checkpoint, found.pending_writes
+
+    with SqliteSaver(path, durability="normal", schema=schema_of(2, to2=both["to2"])) as saver:
+        saver.upgrade_threads(["stepwise"])
+    with SqliteSaver(path, durability="normal", schema=schema_of(3, **both)) as saver:
+        expected = read(saver, "t")
+        assert not saver.upgrade_threads(["eager"]).failed
+        assert read(saver, "eager") == read(saver, "stepwise") == expected
+        found = saver.get_tuple({"configurable": {"thread_id": "continued"}})
+        checkpoint = {**found.checkpoint, "id": "1f0c0000-0000-6000-8000-000000000002"}
+        saver.put(found.config, checkpoint, {"source": "loop", "step": 2}, {})
+    with SqliteSaver(path, durability="normal", schema=StateSchema(version=3)) as saver:
+        after = read(saver, "continued")[0]
+        assert {**after, "id": ""} == {**expected[0], "id": ""}
+
+
+# ---- two programs --------------------------------------------------------------------------------
+
+PROGRAM = """
+import json, operator, sys
+from dataclasses import dataclass
+from typing import Annotated, TypedDict
+from langgraph.graph import START, StateGraph
+from langgraph.types import Command, interrupt
+from langgraph_durable import SqliteSaver, StateSchema
+
+{program}
+given = json.loads(sys.argv[2])
+config = {{"configurable": {{"thread_id": "t"}}}}
+found = graph.invoke(Command(resume=given["resume"]) if "resume" in given else given, config)
+found.pop("__interrupt__", None)
+print(json.dumps(found, default=vars))
+"""
+FIRST = """
+@dataclass
+class Plan:
+    title: str
+
+class State(TypedDict):
+    docs: Annotated[list, operator.add]
+    score: int
+    plan: Plan
+    tags: list
+
+def ask(state):
+    return {"docs": [interrupt("?")]}
+
+builder = StateGraph(State)
+builder.add_node("begin", lambda state: {"plan": Plan("p"), "tags": ["x", "y"], "score": 1})
+builder.add_node("ask", ask)
+builder.add_node("cleanup", lambda state: {"docs": ["cleaned"]})
+builder.add_edge(START, "begin")
+builder.add_edge("begin", "ask")
+builder.add_edge("ask", "cleanup")
+graph = builder.compile(checkpointer=SqliteSaver(sys.argv[1]))
+"""
+SECOND = """
+@dataclass
+class Project:
+    title: str
+    owner: str = "nobody"
+
+class State(TypedDict):
+    documents: Annotated[list, operator.add]
+    score: float
+    plan: Project
+    tags: dict
+
+def ask(state):
+    assert isinstance(state["score"], float) and isinstance(state["plan"], Project)
+    return {"documents": [interrupt("?")]}
+
+schema = StateSchema(version=2)
+
+@schema.upgrade(to=2)
+def _(state):
+    state.rename("docs", "documents")
+    state.rename_node("ask", "asker")
+    state.move_class("__main__.Plan", "__main__.Project")
+    state.transform("tags", lambda tags: dict.fromkeys(tags, True))
+    state.transform("score", float)
+
+builder = StateGraph(State)
+builder.add_node("begin", lambda state: {})
+builder.add_node("asker", ask)
+builder.add_node("review", lambda state: {"documents": ["reviewed"]})
+builder.add_edge(START, "begin")
+builder.add_edge("begin", "asker")
+builder.add_edge("asker", "review")
+graph = builder.compile(checkpointer=SqliteSaver(sys.argv[1], schema=schema))
+"""
+
+
+def run_program(program: str, path: Path, given: Any) -> Any:
+    code = PROGRAM.format(program=textwrap.dedent(program))
+    args = [sys.executable, "-c", code, str(path), json.dumps(given)]
+    done = subprocess.run(args, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_another_program_goes_on_with_the_thread_of_the_first(tmp_path: Path) -> None:
+    """Channel, node with a pending interrupt and class renamed, nodes added and removed, a list
+    turned into a dict, a type narrowed."""
+    path = tmp_path / "agent.db"
+    run_program(FIRST, path, {"docs": ["in"]})
+    assert run_program(SECOND, path, {"resume": "yes"}) == {
+        "documents": ["in", "yes", "reviewed"],
+        "score": 1.0,
+        "plan": {"title": "p", "owner": "nobody"},
+        "tags": {"x": True, "y": True},
+    }
+
+
+DYING = """
+import os, signal
+
+class State(TypedDict):
+    said: Annotated[list, operator.add]
+
+def last(state):
+    if {die}:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {{"said": ["last"]}}
+
+below = StateGraph(State)
+below.add_node("first", lambda state: {{"said": ["first" if {die} else "again"]}})
+below.add_node("last", last)
+below.add_edge(START, "first")
+below.add_edge("first", "last")
+above = StateGraph(State)
+above.add_node("{name}", below.compile())
+above.add_edge(START, "{name}")
+schema = StateSchema(version=2)
+schema.upgrade(to=2)(lambda state: state.rename_node("research", "researcher"))
+options = {{}} if {die} else {{"schema": schema}}
+graph = above.compile(checkpointer=SqliteSaver(sys.argv[1], **options))
+invoke = graph.invoke
+graph.invoke = lambda given, config: invoke(given or None, config, durability="sync")
+"""
+
+
+def test_a_sub_graph_that_was_killed_goes_on_under_another_name(tmp_path: Path) -> None:
+    """Nothing on the levels above tells of its task."""
+    path = tmp_path / "agent.db"
+    with pytest.raises(AssertionError):
+        run_program(DYING.format(die=True, name="research"), path, {"said": ["in"]})
+    found = run_program(DYING.format(die=False, name="researcher"), path, {})
+    assert found == {"said": ["in", "in", "first", "last"]}
+
+
+# ---- noticing ------------------------------------------------------------------------------------
+
+
+def counting(saver: Any, **channels: Any) -> Any:
+    builder = StateGraph(TypedDict("State", {"n": int, **channels}))  # type: ignore[operator]
+    builder.add_node("count", lambda state: {"n": state["n"] + 1})
+    builder.add_edge(START, "count")
+    return builder.compile(checkpointer=saver)
+
+
+def test_the_environment_is_noted_once_and_shown(open_saver: Any) -> None:
+    with open_saver(environment={"model": "m1"}) as saver:
+        counting(saver).invoke({"n": 0}, CONFIG)
+        counting(saver).invoke({"n": 1}, CONFIG)
+        first = saver.stats(["t"]).items
+        counting(saver).invoke({"n": 2}, CONFIG)
+        assert saver.stats(["t"]).items == first
+    with open_saver(environment={"model": "m2"}) as saver:
+        assert saver.environment(CONFIG)["model"] == "m1"
+        assert asyncio.run(saver.aenvironment(CONFIG))["python"] == sys.version.split()[0]
+        counting(saver).invoke({"n": 2}, CONFIG)
+        assert saver.environment(CONFIG)["model"] == "m2"
+        steps = list(saver.timeline("t"))
+        assert [step.environment["model"] for step in steps] == ["m1"] * 9 + ["m2"] * 3
+
+
+def test_a_changed_environment_is_told_once_when_a_run_goes_on(
+    open_saver: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with open_saver(environment={"model": "m1"}) as saver:
+        counting(saver).invoke({"n": 0}, CONFIG)
+    with caplog.at_level(logging.WARNING, "langgraph_durable"):
+        with open_saver(environment={"model": "m2", "git": "abc"}) as saver:
+            saver.get_tuple(CONFIG)
+            assert not caplog.records
+            saver.copy_thread("t", "u")
+            for thread in "tu":
+                counting(saver).invoke({"n": 0}, {"configurable": {"thread_id": thread}})
+        assert [r.getMessage() for r in caplog.records if "another program" in r.getMessage()] == [
+            next(r.getMessage() for r in caplog.records)
+        ]
+        assert "git: (none) -> abc; model: m1 -> m2" in caplog.text
+        caplog.clear()
+        with open_saver(on_environment_change="ignore") as saver:
+            counting(saver).invoke({"n": 0}, CONFIG)
+        assert not caplog.records
+    with open_saver(environment={"model": "m3"}, on_environment_change="error") as saver:
+        for _ in range(2):
+            with pytest.raises(EnvironmentChanged, match="model"):
+                counting(saver).invoke({"n": 0}, CONFIG)
+
+
+def test_a_forgotten_version_is_noticed(open_saver: Any, caplog: pytest.LogCaptureFixture) -> None:
+    def schema(strict: bool = False, **channels: Any) -> StateSchema:
+        return StateSchema.of(counting(None, **channels), version=1, strict=strict)
+
+    with open_saver(schema=schema(old=str, kind=int)) as saver:
+        counting(saver, old=str, kind=int).invoke({"n": 0}, CONFIG)
+    with caplog.at_level(logging.WARNING, "langgraph_durable"):
+        with open_saver(schema=schema(old=str, kind=int)) as saver:
+            counting(saver).invoke({"n": 0}, CONFIG)
+        assert not caplog.records
+        with open_saver(schema=schema(new=str, kind=str)) as saver:
+            counting(saver).invoke({"n": 0}, CONFIG)
+            counting(saver).invoke({"n": 0}, CONFIG)
+        assert len(caplog.records) == 1
+        for told in ("added channel 'new'", "removed channel 'old'", "retyped channel 'kind'"):
+            assert told in caplog.text
+    with (
+        open_saver(schema=schema(strict=True)) as saver,
+        pytest.raises(SchemaVersionError, match="the version has not"),
+    ):
+        counting(saver).invoke({"n": 0}, CONFIG)
+
+
+def test_a_fingerprint_names_channels_types_and_nodes() -> None:
+    assert StateSchema.fingerprint(counting(None)) == {
+        "channels": {"n": "LastValue[int]"},
+        "nodes": ["count"],
+    }
