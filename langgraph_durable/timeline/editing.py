@@ -45,10 +45,12 @@ class Misfit(Exception):
         self.path = path
 
 
-def _blamed(error: Exception, fields: dict[str, Any]) -> Path:
-    """The field that a class complains about, where it says so (pydantic does)."""
-    found = error.errors() if hasattr(error, "errors") else ()
-    return next((one["loc"][:1] for one in found if one["loc"] and one["loc"][0] in fields), ())
+def _misfit(error: Exception, fields: dict[str, Any], path: Path) -> Misfit:
+    """What a class complains about; about which field, where it says so (pydantic does)."""
+    for found in error.errors() if hasattr(error, "errors") else ():
+        if found["loc"] and found["loc"][0] in fields:
+            return Misfit((*path, found["loc"][0]), found["msg"])
+    return Misfit(path, str(error))
 
 
 def line_of(text: str, wanted: Path) -> int:
@@ -123,12 +125,12 @@ class _Writer:
             raise Misfit((*path, TYPE), f'"{TYPE}": {name!r} is no type of this state')
         if not isinstance(fields, dict):
             raise Misfit(path, f'a value of type {name} needs its "{FIELDS}"')
-        within = (*path, FIELDS)
-        given = {key: self.value(one, (*within, key)) for key, one in fields.items()}
+        path = (*path, FIELDS)
+        given = {key: self.value(one, (*path, key)) for key, one in fields.items()}
         try:
             return made(**given)
         except Exception as error:
-            raise Misfit((*within, *_blamed(error, fields)), str(error)) from error
+            raise _misfit(error, fields, path) from error
 
 
 def to_plain(value: Any) -> Any:
