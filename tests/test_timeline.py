@@ -27,7 +27,14 @@ from langgraph.graph import START, StateGraph
 from langgraph.graph.message import add_messages
 from langgraph.types import Send, interrupt
 
-from langgraph_durable import Artifact, ConfigurationError, StepNotFound, Timeline
+from langgraph_durable import (
+    Artifact,
+    ConfigurationError,
+    KeepLast,
+    KeepTagged,
+    StepNotFound,
+    Timeline,
+)
 from langgraph_durable.timeline import apply, branches, common_ancestor, diff, parent_chain
 from langgraph_durable.timeline.diff import same
 from langgraph_durable.timeline.headers import Header
@@ -833,6 +840,36 @@ def test_opening_a_long_thread_is_no_more_work_than_ten_reads(
     one, text, page = work
     assert text < 10 * one
     assert page < 10 * one
+
+
+def test_what_is_kept_of_a_pruned_past_stands_before_the_main_line() -> None:
+    def header(id: str, parent: str | None) -> Header:
+        return Header("t", "", id, parent, None, {}, {}, {}, None)
+
+    kept = [header("a", "0"), header("b", "a"), header("c", "1"), header("x", "9")]
+    line = [header("w", "2"), header("y", "w"), header("z", "y")]
+    found = rows([*kept, *line], "z")
+    assert [(row.id, row.lane) for row in found] == [
+        *(("a", 0), ("b", 0), ("c", 0)),
+        *(("w", 0), ("y", 0), ("z", 0), ("x", 1)),
+    ]
+    assert branches([*kept, *line]) == [["a", "b"], ["c"], ["w", "y", "z"], ["x"]]
+
+
+@pytest.mark.parametrize("backend", backends.EVERYWHERE)
+def test_a_step_whose_parent_was_pruned_still_tells_its_node(backend: str, tmp_path: Path) -> None:
+    with backends.EVERYWHERE[backend](tmp_path) as saver:
+        tl = Timeline(simple(saver), "t")
+        for _ in range(2):
+            tl.graph.invoke({}, at("t"))
+        before = {step.id: step.node for step in tl}
+        for step in tl.where(node="planner"):
+            saver.tag(step.config, "kept")
+        saver.prune(["t"], strategy=KeepLast(1) | KeepTagged("kept"))
+        tl.refresh()
+        assert [step.node for step in tl] == ["planner", "planner", "worker"]
+        assert all(before[step.id] == step.node for step in tl)
+        assert "│" not in repr(tl)
 
 
 def test_a_circle_of_parents_ends() -> None:
