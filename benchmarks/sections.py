@@ -6,6 +6,7 @@ function of a section gets a `Plan` (entrants.py) and yields `Figure`s and `Curv
 
 from __future__ import annotations
 
+import artifacts
 import calls
 import growth
 import processes
@@ -14,7 +15,7 @@ import watching
 import wire
 from measure import Section
 
-MODULES = (growth, calls, processes, watching, retention, wire)
+MODULES = (growth, calls, processes, watching, retention, artifacts, wire)
 SECTIONS: dict[str, Section] = {
     section.name: section for module in MODULES for section in module.SECTIONS
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -39,7 +40,11 @@ def blocks() -> Iterator[Block]:
 
 
 BLOCKS = list(blocks())
-SECTIONS = dict.fromkeys(block.section for block in BLOCKS if block.kind == "python")
+PROGRAM = "# report.py\n"
+"""A block that begins so is a file of its own, for the `console` block behind it."""
+SECTIONS = dict.fromkeys(
+    block.section for block in BLOCKS if block.kind == "python" and PROGRAM not in block.text
+)
 
 
 def masked(output: str) -> str:
@@ -81,6 +86,25 @@ def test_the_programs_print_what_is_shown(section: str, tmp_path: Path) -> None:
     script.write_text(f"\nprint({MARK!r})\n".join(programs), "utf-8")
     printed = run(str(script), cwd=tmp_path).split(f"{MARK}\n")
     assert [masked(out) for out in printed] == [masked(out) for out in shown]
+
+
+def test_the_first_program_is_killed_and_goes_on(tmp_path: Path) -> None:
+    at = next(n for n, block in enumerate(BLOCKS) if block.text.startswith(PROGRAM))
+    (tmp_path / "report.py").write_text(BLOCKS[at].text, "utf-8")
+    printed = ""
+    for command in re.findall(r"^\$ python (.*)$", BLOCKS[at + 1].text, re.MULTILINE):
+        done = subprocess.run(
+            [sys.executable, *command.split()],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode in (0, -signal.SIGKILL)
+        printed += f"$ python {command}\n{done.stdout}"
+    assert printed == BLOCKS[at + 1].text
 
 
 def test_the_demo_prints_what_is_shown(tmp_path: Path) -> None:
