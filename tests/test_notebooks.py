@@ -71,6 +71,35 @@ def test_a_notebook_runs_and_is_stored_with_its_outputs(file: Path) -> None:
     assert not re.search(r"Traceback|/tmp/|/home/|/root/|/Users/", text)
 
 
+WATCHING = """
+import threading
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, StateGraph
+from langgraph_durable import Timeline
+builder = StateGraph(dict)
+builder.add_node("work", lambda state: {})
+builder.add_edge(START, "work")
+graph = builder.compile(checkpointer=InMemorySaver())
+thread = {"configurable": {"thread_id": "live"}}
+live = Timeline(graph, "live").watch(every=0.01, timeout=60)
+runner = threading.Thread(target=graph.invoke, args=({}, thread))
+runner.start()
+for step in live:
+    if step.node == "work":
+        break
+runner.join()
+"""
+
+
+def test_watching_updates_one_output() -> None:
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(WATCHING)])
+    NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+    (output,) = notebook.cells[0].outputs
+    assert output.output_type == "display_data"
+    assert "work" in output.data["text/html"]
+    assert "3 steps" in output.data["text/plain"]
+
+
 if __name__ == "__main__":
     for each in NOTEBOOKS:
         nbformat.write(run(each), each)

@@ -109,7 +109,7 @@ def test_steps_come_in_order_with_what_made_them(tl: Timeline) -> None:
     assert [step.number for step in tl] == [-1, 0, 1, 2]
     assert [step.index for step in tl] == [0, 1, 2, 3]
     assert len(tl) == 4
-    assert tl[-1].id == tl[3].id == tl[tl[3].id].id
+    assert tl[-1].id == tl[3].id == tl[tl[3].id].id == tl[tl[3].id[:35]].id
     assert tl[1:3] == [tl[1], tl[2]]
     assert tl.latest is not None
     assert tl.latest.id == tl[-1].id
@@ -134,7 +134,8 @@ def test_a_step_tells_what_graph_and_saver_know(tl: Timeline) -> None:
 
 
 def test_looking_without_the_graph_shows_the_same(tl: Timeline) -> None:
-    look = Timeline(tl.saver, "t")
+    looks: Any = getattr(tl.saver, "timeline", lambda thread: Timeline(tl.saver, thread))
+    look = looks("t")
     assert [(s.node, s.values) for s in look[2:]] == [(s.node, s.values) for s in tl[2:]]
     assert look[2].next == ("worker",)
     with pytest.raises(ConfigurationError, match="needs the graph"):
@@ -146,6 +147,13 @@ def test_finding_by_time_node_source_and_tag(tl: Timeline) -> None:
     assert [step.number for step in tl.where(source="input")] == [-1]
     assert tl.at(datetime.now(UTC)).id == tl[-1].id
     assert tl.at(str(tl[1].created_at)).id == tl[1].id
+    made = tl[1].created_at
+    assert made is not None
+    without_zone = made.astimezone(UTC).replace(tzinfo=None)
+    assert tl.at(without_zone.isoformat(" ")).id == tl[1].id
+    assert tl.at((made + timedelta(days=1)).strftime("%Y-%m-%d %H:%M")).id == tl[-1].id
+    with pytest.raises(StepNotFound):
+        tl.at((made - timedelta(minutes=2)).strftime("%Y-%m-%d %H:%M"))
     tl.graph.invoke({"log": []}, {**at("t"), "metadata": {"tags": "milestone"}})
     tl.refresh()
     assert {step.number for step in tl.tagged("milestone")} == {3, 4, 5, 6}
@@ -332,9 +340,11 @@ def test_several_interrupts_are_answered_by_id(saver: Any) -> None:
     assert len(tl.resume(dict.fromkeys(others, "rest"))["log"]) == 3
 
 
-async def test_both_colours(tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", ["memory", *backends.EVERYWHERE])
+async def test_both_colours(backend: str, tmp_path: Path) -> None:
     """On a running loop, as in a notebook."""
-    with backends.hasty_sqlite(tmp_path) as saver:
+    opened = InMemorySaver() if backend == "memory" else backends.EVERYWHERE[backend](tmp_path)
+    with opened as saver:
         graph = simple(saver)
         await graph.ainvoke({}, at("t"))
         tl = Timeline(graph, "t")
@@ -477,6 +487,10 @@ def test_diffs_of_steps(tl: Timeline) -> None:
     assert found.added["messages[1]"].content == "I plan"
     assert "ai: I plan" in repr(found)
     assert tl.diff(3, 2).removed["log[1]"] == "work on A"
+    fork = tl[3].fork({"plan": "A\nthen B"})
+    assert fork.diff().changed == {"plan": ("A", "A\nthen B")}
+    assert "+then B" in repr(fork.diff())
+    assert '<div class="new">+then B</div>' in fork.diff()._repr_html_()
     assert len(tl.diff(2, 2)) == 0
     assert "no difference" in repr(tl.diff(2, 2))
 
@@ -520,6 +534,11 @@ def test_editing_keeps_types_and_points_at_the_line(tl: Timeline) -> None:
         draft.save()
     draft.text = draft.text.replace("AIMessage", "Nobody")
     with pytest.raises(ConfigurationError, match=r"line \d+, .*Nobody' is no type"):
+        draft.save()
+    draft = tl[3].edit()
+    draft.text = draft.text.replace('\n  "plan":', '\n  "plam": 1,\n  "plan":')
+    at_line = draft.text.splitlines().index('  "plam": 1,') + 1
+    with pytest.raises(ConfigurationError, match=f"line {at_line}: the graph has no .*plam"):
         draft.save()
     draft.text = '{"messages": []}'
     with pytest.raises(ConfigurationError, match="missing"):

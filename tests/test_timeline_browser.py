@@ -66,6 +66,28 @@ def test_tags_artifacts_and_the_environment_are_seen(
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("body", "is_dark"),
+    [
+        ('data-jp-theme-light="true"', False),
+        ('data-jp-theme-light="false"', True),
+        ('class="vscode-light" data-vscode-theme-kind="vscode-light"', False),
+        ('class="vscode-dark" data-vscode-theme-kind="vscode-dark"', True),
+    ],
+)
+def test_a_notebook_s_own_theme_is_followed(
+    browser: Browser, body: str, is_dark: bool, theme: Any
+) -> None:
+    graph = simple(InMemorySaver())
+    graph.invoke({}, at("t"))
+    page = browser.new_page(color_scheme=theme)
+    page.set_content(f"<html><body {body}>{Timeline(graph, 't')._repr_html_()}</body></html>")
+    colour = page.evaluate("getComputedStyle(document.querySelector('.lgd')).backgroundColor")
+    assert colour == ("rgb(22, 25, 29)" if is_dark else "rgb(255, 255, 255)")
+    page.close()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
 def test_a_click_opens_a_step_and_shows_what_changed(
     browser: Browser, saved: Path, theme: Any
 ) -> None:

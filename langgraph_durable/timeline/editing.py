@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from langgraph_durable.errors import ConfigurationError
@@ -192,23 +193,27 @@ class Draft:
 
     def save(self, *, as_node: str | None = None) -> Step:
         """Store the edited state as a new checkpoint after the step; a fork, the old one stays."""
-        return self._step.fork(replacing(self._step, self.changes()), as_node=as_node)
+        return self._step.fork(self._update(), as_node=as_node)
 
     async def asave(self, *, as_node: str | None = None) -> Step:
         """`save`, off the event loop."""
-        changes = replacing(self._step, self.changes())
-        return await self._step.afork(changes, as_node=as_node)
+        return await self._step.afork(self._update(), as_node=as_node)
+
+    def _update(self) -> dict[str, Any]:
+        changes = self.changes()
+        channels = getattr(self._step._timeline.graph, "channels", {})
+        unknown = next((name for name in changes if channels and name not in channels), None)
+        if unknown is not None:
+            number = line_of(self.text, (unknown,))
+            raise ConfigurationError(f"line {number}: the graph has no channel {unknown!r}")
+        return replacing(channels, changes)
 
 
-def replacing(step: Step, changes: dict[str, Any]) -> dict[str, Any]:
+def replacing(channels: Mapping[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """The same changes so that reducers do not add them to what is there."""
     from langgraph.channels.binop import BinaryOperatorAggregate
     from langgraph.types import Overwrite
 
-    channels = getattr(step._timeline.graph, "channels", {})
-    unknown = sorted(set(changes) - set(channels)) if channels else []
-    if unknown:
-        raise ConfigurationError(f"the graph has no channel {unknown[0]!r}")
     return {
         name: Overwrite(value)
         if isinstance(channels.get(name), BinaryOperatorAggregate) or _is_delta(channels.get(name))
