@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import gc
+import os
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,7 +14,7 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from pydantic import BaseModel
 
-from langgraph_durable._core import serde
+from langgraph_durable._core import collector, serde
 from langgraph_durable._core.records import joined, numbers
 from langgraph_durable._core.serde import TOGETHER, ExactSerializer
 
@@ -73,6 +76,52 @@ def test_trouble_while_models_are_read_leaves_no_trace(monkeypatch: pytest.Monke
     monkeypatch.setattr(own, "_hook", serde._remembering(fail))
     assert own.load_models(raws) is None
     assert not serde._trouble.__dict__
+
+
+def collections_during(act: Callable[[], object]) -> int:
+    """How often Python's garbage collector began by itself meanwhile."""
+    began: list[str] = []
+    gc.callbacks.append(note := lambda phase, _: began.append(phase))
+    try:
+        act()
+    finally:
+        gc.callbacks.remove(note)
+    return began.count("start")
+
+
+def test_reading_a_long_conversation_hardly_wakes_the_garbage_collector() -> None:
+    own = ExactSerializer([Note])
+    raws = [own.dump_item(message) for message in models(2_000)]
+    assert collections_during(lambda: own.load_models(raws)) <= 1
+    assert gc.isenabled()
+
+
+def test_a_garbage_collector_that_was_switched_off_stays_so() -> None:
+    own = ExactSerializer([Note])
+    raws = [own.dump_item(message) for message in models(500)]
+    gc.disable()
+    try:
+        own.load_models(raws)
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_a_damaged_conversation_leaves_the_garbage_collector_awake() -> None:
+    own = ExactSerializer([Note])
+    raws = [own.dump_item(message) for message in models(500)]
+    raws[300] = raws[300][:-5]
+    assert own.load_models(raws) is None
+    assert gc.isenabled()
+
+
+def test_a_child_forked_meanwhile_collects_garbage() -> None:
+    with collector.asleep():
+        child = os.fork()
+        if not child:
+            os._exit(0 if gc.isenabled() else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert gc.isenabled()
 
 
 stretches = st.lists(

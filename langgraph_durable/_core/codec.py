@@ -31,7 +31,7 @@ from langgraph_durable._core import claims, offload, seal
 from langgraph_durable._core.claims import Claim
 from langgraph_durable._core.memory import SEED, Part
 from langgraph_durable._core.offload import Packed, Shelf
-from langgraph_durable._core.records import Items, Ref, Runs, joined, order_of
+from langgraph_durable._core.records import Items, Ref, Runs, extend, joined, length, order_of
 from langgraph_durable._core.serde import ITEM_TAGS, ExactSerializer, gone_item, load_gone, sketch
 from langgraph_durable.errors import ConfigurationError, DurableError, SerializationError
 
@@ -99,14 +99,14 @@ class Encoder:
 
     def value(self, channel: str, value: Any) -> tuple[Ref, Form]:
         """The ref and form of `value` in `channel`."""
-        order, form = self.pieces(channel, value)
-        ref = Ref(channel, joined(order))
-        if len(ref.runs) > 2 * FEWEST:
+        runs, form = self.pieces(channel, value)
+        ref = Ref(channel, tuple(runs))
+        if len(runs) > 2 * FEWEST:
             ref = self._with_spine(ref)
         return ref, form
 
-    def pieces(self, channel: str, value: Any) -> tuple[list[int], Form]:
-        """The numbers of the items of `value`, one by one, and its form."""
+    def pieces(self, channel: str, value: Any) -> tuple[Sequence[int], Form]:
+        """The runs of the items of `value`, without a spine, and its form."""
         wrapped = type(value) is _DeltaSnapshot
         if wrapped:
             value = value.value
@@ -114,16 +114,16 @@ class Encoder:
             # LangGraph's readers expect the text of an error, as the stock serialiser gives it.
             value = repr(value) if self._exact else value
         try:
-            order, form = self._split(value) if self._shelf is None else self._collected(value)
+            runs, form = self._split(value) if self._shelf is None else self._collected(value)
         except _At as error:
             raise error.named(channel) from error.__cause__
-        return order, [form] if wrapped else form
+        return runs, [form] if wrapped else form
 
     def raw(self, raw: bytes) -> int:
         """Where an item is that was serialised before; a provisional number if it is new."""
         return self._number(raw)
 
-    def _collected(self, value: Any) -> tuple[list[int], Form]:
+    def _collected(self, value: Any) -> tuple[Sequence[int], Form]:
         """`_split`, noting the artifacts inside."""
         now = claims.collecting
         now.desk, now.found = self._shelf, self._handles
@@ -142,22 +142,18 @@ class Encoder:
         runs = ref.runs
         spine: list[int] = []
         begin = 0
-        for at in range(0, len(runs), 2):
-            if runs[at] < 0:  # has no number yet
-                break
-            length = at + 2 - begin
-            ends = runs[at] * 0x9E3779B1 % 32 == 0
-            if (length >= FEWEST and ends) or length >= 8 * FEWEST:
-                chunk = ormsgpack.packb(runs[begin : at + 2])
-                spine.append(self._number(seal.SPINE_MARK + chunk))
-                begin = at + 2
-        return ref._replace(runs=runs[begin:], spine=joined(spine))
+        for end in _cuts(runs[::2]):
+            chunk = ormsgpack.packb(runs[2 * begin : 2 * end])
+            spine.append(self._number(seal.SPINE_MARK + chunk))
+            begin = end
+        return ref._replace(runs=runs[2 * begin :], spine=joined(spine))
 
-    def _split(self, value: Any) -> tuple[list[int], Form]:
+    def _split(self, value: Any) -> tuple[Sequence[int], Form]:
+        """The runs and the form of a value."""
         kind = type(value)
         if kind is list:
             if not value:
-                return [], LIST
+                return (), LIST
             if len(value) > 4 or not _is_scalar(value[0]):
                 # A copy, because the graph may go on and change the list under a background put.
                 return self._elements(value[:]), LIST
@@ -165,14 +161,14 @@ class Encoder:
             return self._dict(value)
         return self._whole(value)
 
-    def _whole(self, value: Any) -> tuple[list[int], Form]:
+    def _whole(self, value: Any) -> tuple[Sequence[int], Form]:
         try:
             raw = self._dump_item(value)
         except Exception as error:
             raise _At("", value) from error
-        return ([], raw) if len(raw) <= INLINE else ([self._number(raw)], ITEM)
+        return ((), raw) if len(raw) <= INLINE else ((self._number(raw), 1), ITEM)
 
-    def _dict(self, value: dict[str, Any]) -> tuple[list[int], Form]:
+    def _dict(self, value: dict[str, Any]) -> tuple[Sequence[int], Form]:
         names, values = map(list, zip(*value.items(), strict=True))
         if not self._exact and any(isinstance(seal.name(name), bytes) for name in names):
             return self._whole(value)  # a serde may treat keys and texts unlike
@@ -185,21 +181,22 @@ class Encoder:
         if len(values) > 1:
             raws = list(self._raws(values, names))
             if sum(map(len, raws)) > WHOLE_DICT:
-                return [self._number(self._dump_item(names)), *map(self._number, raws)], DICT
+                keys = self._number(self._dump_item(names))
+                return joined([keys, *map(self._number, raws)]), DICT
         return self._whole(value)
 
-    def _tree(self, names: list[str], values: list[Any]) -> tuple[list[int], Form]:
+    def _tree(self, names: list[str], values: list[Any]) -> tuple[Sequence[int], Form]:
         """A dict that contains lists of records, as the input of a graph or a sub-graph does."""
-        order = [self._number(self._dump_item(names))]
+        runs = [self._number(self._dump_item(names)), 1]
         parts: list[list[Any]] = []
         for name, value in zip(names, values, strict=True):
             try:
                 own, form = self._split(value)
             except _At as error:
                 raise _At(f"[{name!r}]{error.at}", error.value) from error.__cause__
-            order += own
-            parts.append([form, len(own)])
-        return order, [TREE, parts]
+            extend(runs, own)
+            parts.append([form, length(own)])
+        return runs, [TREE, parts]
 
     def _number(self, raw: bytes) -> int:
         """Where an item is; a provisional number if it is nowhere yet."""
@@ -228,17 +225,16 @@ class Encoder:
         return n
 
     def _elements(self, values: list[Any]) -> list[int]:
-        """Where the elements are. What runs over every message at every step."""
-        order: list[int] = []
+        """The runs of the elements. What goes over every message at every step."""
+        runs: list[int] = []
         done = 0
         if self._exact and self._part is not None and len(values) >= 2 * CHUNK:
-            done = self._chunks(values, self._part.chunks, order)
-        return order + self._each(values[done:] if done else values, done)
+            done = self._chunks(values, self._part.chunks, runs)
+        extend(runs, joined(self._each(values[done:] if done else values, done)))
+        return runs
 
-    def _chunks(
-        self, values: list[Any], chunks: dict[bytes, tuple[int, ...]], order: list[int]
-    ) -> int:
-        """Add to `order` where whole chunks are, up to one that has no sketch; how far that is.
+    def _chunks(self, values: list[Any], chunks: dict[bytes, Runs], runs: list[int]) -> int:
+        """Add to `runs` where whole chunks are, up to one that has no sketch; how far that is.
 
         A sketch takes a third of the time that an item for each element does: 0.45 us a message.
         """
@@ -249,14 +245,15 @@ class Encoder:
                 return begin
             found = chunks.get(mark)
             if found is not None:
-                order += found
+                extend(runs, found)
                 self.shared = True
                 continue
-            own = self._each(chunk, begin)
-            order += own
+            order = self._each(chunk, begin)
+            own = joined(order)
+            extend(runs, own)
             # The graph may change a message meanwhile: then the sketch is of something else.
-            if len(own) == CHUNK and min(own) >= 0 and _mark(chunk) == mark:
-                chunks[mark] = tuple(own)
+            if len(order) == CHUNK and min(order) >= 0 and _mark(chunk) == mark:
+                chunks[mark] = own
         return len(values) // CHUNK * CHUNK
 
     def _each(self, values: list[Any], first: int) -> list[int]:
@@ -291,6 +288,21 @@ class Encoder:
                 raise _At(at, values[i]) from error
             yield bytes([raw[0] | _GROUPED]) + raw[1:]
             i = stop
+
+
+def _cuts(starts: Sequence[int]) -> Iterator[int]:
+    """After how many runs each spine item ends; what has no number yet is in none."""
+    if min(starts) < 0:
+        starts = starts[: next(at for at, start in enumerate(starts) if start < 0)]
+    least, most, begin = FEWEST // 2, 4 * FEWEST, 0
+    for end in [at for at, start in enumerate(starts, 1) if not start * 0x9E3779B1 % 32]:
+        while end - begin > most:
+            begin += most
+            yield begin
+        if end - begin >= least:
+            begin = end
+            yield end
+    yield from range(begin + most, len(starts) + 1, most)
 
 
 def _mark(chunk: list[Any]) -> bytes | None:
@@ -379,7 +391,7 @@ class Decoder:
     def raw(self, where: str, ref: Ref) -> bytes:
         """The only item of a ref, as it is."""
         try:
-            return self._unpacked(order_of(ref, self.spine))[0]
+            return self._held.get(ref.runs[0]) or self._unpacked(ref.runs[:1])[0]
         except (seal.Damaged, IndexError, TypeError) as error:
             raise seal.damaged(where, seal.Damaged(str(error))) from error
 

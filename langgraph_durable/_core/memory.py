@@ -19,7 +19,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from langgraph_durable._core.records import Ref, Stored, settled
+from langgraph_durable._core.records import Ref, Runs, Stored, settled
 
 SEED = int.from_bytes(os.urandom(8), "little")
 
@@ -80,8 +80,8 @@ class Part:
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.numbers: dict[bytes, int] = {}
-        self.chunks: dict[bytes, tuple[int, ...]] = {}
-        """Items that stood together, by a digest of them all; what `codec.Encoder` makes of it."""
+        self.chunks: dict[bytes, Runs] = {}
+        """The runs of items that stood together, by a digest of all; `codec.Encoder` keeps it."""
         self.raws: dict[int, bytes] = {}
         self.records: OrderedDict[tuple[str, str], Record] = OrderedDict()
         self.runs: set[str] = set()

@@ -159,6 +159,21 @@ def joined(order: Sequence[int]) -> Runs:
 STRETCH, FEW = 64, 8
 
 
+def extend(runs: list[int], more: Sequence[int]) -> None:
+    """Add more runs at the end, as if the numbers of both had been `joined`."""
+    if runs and more:
+        start, count = runs[-2:]
+        if more[0] == (start + count if start >= 0 else start - count):
+            runs[-1] += more[1]
+            more = more[2:]
+    runs += more
+
+
+def length(runs: Sequence[int]) -> int:
+    """How many items they name."""
+    return sum(runs[1::2])
+
+
 def placed(runs: Runs, final: Sequence[int]) -> Runs:
     """`runs` with new items under their `final` numbers, neighbours joined."""
     out: list[int] = []

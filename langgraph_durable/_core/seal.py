@@ -143,7 +143,7 @@ def peek_spine(blob: bytes) -> tuple[int, ...]:
         return ()
     try:
         runs = ormsgpack.unpackb(blob[SUM + 1 :])
-        return tuple(runs) if all(type(n) is int and n >= 0 for n in runs) else ()
+        return tuple(runs) if set(map(type, runs)) == {int} and min(runs) >= 0 else ()
     except (ValueError, TypeError):
         return ()
 

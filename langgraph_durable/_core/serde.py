@@ -29,7 +29,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from ormsgpack import Ext, Fragment, packb, unpackb
 
-from langgraph_durable._core import claims, frames, seal
+from langgraph_durable._core import claims, collector, frames, seal
 from langgraph_durable._core.plans import (
     ARRAY,
     ARTIFACT,
@@ -70,6 +70,8 @@ _GONE_LEAD = bytes((0, _LEAD, GONE))
 _ARRAY_LEAD = b"\xdd"  # of an array with four bytes for its length
 TOGETHER = 64
 """Models unpacked at once: larger buffers come from the system each time, and cost more."""
+MANY = 128
+"""Models that are worth putting the garbage collector to sleep for: six objects it counts each."""
 # Records inside records. Each costs three Python frames on load, and LangGraph has its own.
 _LEVELS = 100
 _TOO_DEEP = "the value is nested too deeply to be stored"
@@ -140,16 +142,21 @@ def sketch(values: list[Any]) -> bytes | None:
 
     All of them in one call of ormsgpack, which makes it cheap; nothing can be rebuilt from it.
     """
-    flat: list[Any] = []
+    serials: dict[type, int] = {}
     try:
-        for value in values:
-            plan = PLANS[type(value)]
+        for kind in set(map(type, values)):
+            plan = PLANS[kind]
             if plan.code != MODEL:
                 return None
+            serials[kind] = plan.serial
+        usual = {*values[0].__pydantic_fields_set__}
+        flat: list[Any] = [[*usual]]
+        for value in values:
+            fields_set = value.__pydantic_fields_set__
             flat += (
-                plan.serial,
+                serials[type(value)],
                 value.__dict__,
-                [*value.__pydantic_fields_set__],
+                None if fields_set == usual else [*fields_set],
                 value.__pydantic_extra__,
                 value.__pydantic_private__,
             )
@@ -620,19 +627,25 @@ class ExactSerializer(JsonPlusSerializer):
         packed = [raw[3:] for raw in raws if raw.startswith(_MODEL_LEAD)]
         if not packed or len(packed) < len(raws):
             return None
-        plan_of, rebuild, made = self._messages.get, self._rebuild, []
         try:
-            for begin in range(0, len(packed), TOGETHER):
-                some = packed[begin : begin + TOGETHER]
-                array = b"".join((_ARRAY_LEAD, len(some).to_bytes(4, "big"), *some))
-                for inner in unpackb(array, ext_hook=self._hook):
-                    plan = plan_of(inner[0]) if type(inner[0]) is int else None
-                    made.append(rebuild(MODEL, inner) if plan is None else plan.rebuild(inner))
+            if len(packed) < MANY:
+                return self._load_packed(packed)
+            with collector.asleep():
+                return self._load_packed(packed)
         except BaseException as error:
             cause = _explained(error)
             if not isinstance(cause, Exception):  # an interrupt, maybe from within the unpacker
                 raise cause  # noqa: B904
             return None  # `load_item` finds out what is wrong with it
+
+    def _load_packed(self, packed: Sequence[bytes]) -> list[Any]:
+        plan_of, rebuild, made = self._messages.get, self._rebuild, []
+        for begin in range(0, len(packed), TOGETHER):
+            some = packed[begin : begin + TOGETHER]
+            array = b"".join((_ARRAY_LEAD, len(some).to_bytes(4, "big"), *some))
+            for inner in unpackb(array, ext_hook=self._hook):
+                plan = plan_of(inner[0]) if type(inner[0]) is int else None
+                made.append(rebuild(MODEL, inner) if plan is None else plan.rebuild(inner))
         return made
 
     def loads_typed(self, data: tuple[str, bytes]) -> Any:

@@ -39,7 +39,8 @@ from langgraph_durable._core.records import (
     Loaded,
     Ref,
     Selection,
-    joined,
+    extend,
+    length,
 )
 from langgraph_durable._core.restored import Place, Restored
 
@@ -271,17 +272,17 @@ def capsule(
     encoder: Encoder, channel: str, seed: Any, writes: Sequence[tuple[str, Any]]
 ) -> tuple[Capsule, Ref]:
     """A capsule of values."""
-    order: list[int] = []
+    runs: list[int] = []
     form = None
     if seed is not NOTHING:
-        order, form = encoder.pieces(channel, seed)
-    sized, seed_items = [], len(order)
-    order = list(order)
+        own, form = encoder.pieces(channel, seed)
+        extend(runs, own)
+    sized, seed_items = [], length(runs)
     for task_id, value in writes:
         own, part = encoder.pieces(channel, value)
-        order += own
-        sized.append((task_id, part, len(own)))
-    return Capsule(form, tuple(sized), seed_items), Ref(channel, joined(order), CAPSULE)
+        extend(runs, own)
+        sized.append((task_id, part, length(own)))
+    return Capsule(form, tuple(sized), seed_items), Ref(channel, tuple(runs), CAPSULE)
 
 
 def _segments(ns: str) -> Iterator[tuple[str, str]]:

@@ -205,12 +205,12 @@ class AdoptingStorage(SqliteStorage):
 
     # ---- adopting ----------------------------------------------------------------------------
 
-    async def left(self) -> Collection[str]:
-        """The threads that are still to be adopted."""
+    async def left(self, about: str = "all threads") -> Collection[str]:
+        """The threads that are still to be adopted; `about` is who asks, for errors."""
         if self._left is None:
-            named = await Transaction(_look, writes=False, about="all threads")
+            named = await Transaction(_look, writes=False, about=about)
             if named:
-                named = await Transaction(_take_over, writes=True, about="all threads")
+                named = await Transaction(_take_over, writes=True, about=about)
                 logger.info("%d threads of langgraph-checkpoint-sqlite will be adopted", len(named))
             self._left = set(named or ())
         self._ended = not self._left
@@ -262,7 +262,8 @@ class AdoptingStorage(SqliteStorage):
         return await verb
 
     async def _ready(self, threads: Sequence[str | None]) -> None:
-        left = await self.left()
+        one = threads[0] if threads else None
+        left = await self.left("all threads" if one is None else f"thread {one!r}")
         for thread_id in threads:
             if thread_id is None:
                 await self._adopt_all()

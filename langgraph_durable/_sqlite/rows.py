@@ -85,28 +85,38 @@ def items(conn: Connection, tid: int, wanted: Iterable[Ref], held: Container[int
     found: Items = {}
     if not wanted:
         return found
-    stretches = {span for ref in wanted for span in spans(ref.spine)}
+    stretches = {span for ref in wanted if ref.spine for span in spans(ref.spine)}
     if stretches:
         # Spines are read anew even if they are held: they are few, and say what else is needed.
         found = _fetch(conn, tid, stretches)
         for blob in list(found.values()):
             wanted.append(Ref("", seal.peek_spine(blob)))
-    stretches = {span for ref in wanted for span in spans(ref.runs)}
-    found.update(_fetch(conn, tid, stretches, held))
+    stretches = {span for ref in wanted for span in _missing(ref.runs, held)}
+    if stretches:
+        found.update(_fetch(conn, tid, stretches))
     return found
 
 
-def _fetch(
-    conn: Connection, tid: int, stretches: Iterable[tuple[int, int]], held: Container[int] = ()
-) -> Items:
+def _missing(runs: Runs, held: Container[int]) -> Iterable[tuple[int, int]]:
+    """`(first, last)` of every run, without what is held at its front: mostly nothing is left."""
+    if not held:
+        return spans(runs)
+    left = []
+    for first, count in zip(runs[::2], runs[1::2], strict=True):
+        end = first + count
+        while first < end and first in held:
+            first += 1
+        if first < end:
+            left.append((first, end - 1))
+    return left
+
+
+def _fetch(conn: Connection, tid: int, stretches: Iterable[tuple[int, int]]) -> Items:
     """Items by number: long stretches one by one, all the short ones together."""
     found: Items = {}
     start = tid << BITS
     short: list[int] = []
     for first, last in merged(stretches):
-        if held:
-            while first <= last and first in held:
-                first += 1
         if last - first < SHORT:
             short += range(start + first, start + last + 1)
         else:

@@ -8,11 +8,11 @@ from types import ModuleType
 from typing import Any, Literal
 
 import deep_agent
-import functional
 import langchain_agent
 import scripted
 import supervisor
 import swarm
+import tasks_agent
 from forks import acknowledge, serve
 from langgraph.types import Command
 
@@ -23,7 +23,7 @@ AGENTS: dict[str, ModuleType] = {
     "deepagents": deep_agent,
     "supervisor": supervisor,
     "swarm": swarm,
-    "functional": functional,
+    "functional": tasks_agent,
 }
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
 

@@ -76,7 +76,8 @@ def locked(path: str) -> Iterator[Callable[[], sqlite3.Connection]]:
 
 def run(program: str, path: str, **named: object) -> str:
     """Run a program that knows `victim` and `path`; what it printed comes back."""
-    head = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+    here = Path(__file__).parent
+    head = f"import sys; sys.path[:0] = [{str(here)!r}, {str(here.parent)!r}]\n"
     names = "".join(f"{name} = {value!r}\n" for name, value in {"path": path, **named}.items())
     command = [sys.executable, "-W", "ignore", "-c", head + names + textwrap.dedent(program)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

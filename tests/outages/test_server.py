@@ -158,7 +158,7 @@ def test_a_replica_is_a_read_only_store(server: Server) -> None:
         with RedisSaver(server.url) as saver:
             put(saver, "t", 1)
         with RedisSaver(replica.url, retry=0.2) as saver, replica.client() as client:
-            servers.wait_until(lambda: client.dbsize() == 3, "a copy on the replica")
+            servers.wait_until(lambda: client.dbsize() == 4, "a copy on the replica")
             assert is_whole(saver, "t", 1)
             with pytest.raises(StorageReadOnly, match="primary"):
                 put(saver, "t", 2)
