@@ -630,12 +630,22 @@ class Rude:
         raise RuntimeError("no")
 
 
+class Broken:
+    def _lgd_html_(self) -> str:
+        raise RuntimeError("<b>")
+
+
 def test_odd_values_are_shown_as_themselves() -> None:
+    from PIL import Image
+
     from langgraph_durable.timeline import html
 
     assert "repr raises" in html.value(Rude())
     assert "data:image/png" in html.value(b"\x89PNG\r\n\x1a\n")
     assert "bytes, 3 B" in html.value(b"abc")
+    assert "data:image/png" in html.value([Image.new("RGB", (2, 2))])
+    shown = html.value(Broken())
+    assert "cannot be shown: RuntimeError: &lt;b&gt;" in shown
     assert "<details>" in html.value("x" * 1000)
     deep: Any = []
     for _ in range(50):

@@ -69,10 +69,9 @@ def value(value: Any, depth: int = 0) -> str:
         return message(value)
     if isinstance(value, (bytes, bytearray, memoryview)):
         return _binary(bytes(value))
-    if hasattr(type(value), "_lgd_html_"):  # an artifact shows itself
-        return _if_room(
-            str(value._lgd_html_()), f'<span class="note">{escape(short(value))}</span>'
-        )
+    itself = _itself(value)
+    if itself is not None:
+        return itself
     if depth < 6 and isinstance(value, Mapping):
         return _table([(str(key), one) for key, one in value.items()], f"{len(value)} keys", depth)
     if depth < 6 and isinstance(value, (list, tuple)):
@@ -113,6 +112,20 @@ def _binary(value: bytes) -> str:
         return _if_room(f'<img alt="{kind}" src="data:{kind};base64,{data}"> {note}', note)
     start, more = value[: binary.SHORT].hex(" "), "…" if len(value) > binary.SHORT else ""
     return f"<code>{start}{more}</code> {note}"
+
+
+def _itself(value: Any) -> str | None:
+    """What knows how to show itself: an artifact, or what draws a picture for notebooks."""
+    kind = type(value)
+    try:
+        if hasattr(kind, "_lgd_html_"):
+            note = f'<span class="note">{escape(short(value))}</span>'
+            return _if_room(str(value._lgd_html_()), note)
+        drawn = value._repr_png_() if hasattr(kind, "_repr_png_") else None
+    except Exception as error:
+        reason = f"({kind.__name__} cannot be shown: {type(error).__name__}: {error})"
+        return f'<span class="note">{escape(reason)}</span>'
+    return _binary(drawn) if isinstance(drawn, bytes) and drawn else None
 
 
 def _if_room(shown: str, note: str) -> str:
