@@ -1,4 +1,4 @@
-"""Upgrades where large values are artifacts: nothing is lost, and nothing is left that none needs."""
+"""Upgrades where large values are artifacts: nothing is lost, and nothing needless is left."""
 
 from __future__ import annotations
 
