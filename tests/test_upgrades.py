@@ -11,8 +11,6 @@ from typing import Any, TypedDict
 
 import pytest
 from backends import ALL, EVERYWHERE
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from langgraph.graph import START, StateGraph
 from langgraph.types import Command
 from test_schema import (
@@ -141,63 +139,6 @@ def test_a_plan_prints_as_a_table(tmp_path: Path) -> None:
             "t       0                   1          1",
             "total   to 1                1          1",
         ]
-
-
-# ---- random steps --------------------------------------------------------------------------------
-
-names = st.sampled_from(["a", "b", "c", "d", "e"])
-ops = st.one_of(
-    st.tuples(st.just("rename"), names, names),
-    st.tuples(st.just("drop"), names),
-    st.tuples(st.just("add"), names, st.integers()),
-    st.tuples(st.just("transform"), names, st.just(str)),
-    st.tuples(st.just("rename_node"), names, names),
-)
-held = st.dictionaries(names, st.one_of(st.integers(), st.lists(st.integers(), max_size=6)))
-
-
-def step_of(actions: list[Any]) -> Callable[[Any], None]:
-    def step(state: Any) -> None:
-        for verb, *args in actions:
-            if verb != "rename" or args[1] not in state:
-                getattr(state, verb)(*args)
-
-    return step
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    values=held.filter(bool),
-    writes=st.lists(st.tuples(names, st.integers()), max_size=4),
-    first=st.lists(ops, max_size=4),
-    second=st.lists(ops, max_size=4),
-)
-def test_lazy_eager_and_continued_upgrades_agree(
-    tmp_path_factory: pytest.TempPathFactory, values: Any, writes: Any, first: Any, second: Any
-) -> None:
-    path = tmp_path_factory.mktemp("random") / "a.db"
-    both = {"to2": step_of(first), "to3": step_of(second)}
-    with SqliteSaver(path, durability="normal") as saver:
-        storing(saver, values, *writes)
-        for copy in ("eager", "stepwise", "continued"):
-            saver.copy_thread("t", copy)
-
-    def read(saver: Any, thread: str) -> Any:
-        found = saver.get_tuple({"configurable": {"thread_id": thread}})
-        return found.checkpoint, found.pending_writes
-
-    with SqliteSaver(path, durability="normal", schema=schema_of(2, to2=both["to2"])) as saver:
-        saver.upgrade_threads(["stepwise"])
-    with SqliteSaver(path, durability="normal", schema=schema_of(3, **both)) as saver:
-        expected = read(saver, "t")
-        assert not saver.upgrade_threads(["eager"]).failed
-        assert read(saver, "eager") == read(saver, "stepwise") == expected
-        found = saver.get_tuple({"configurable": {"thread_id": "continued"}})
-        checkpoint = {**found.checkpoint, "id": "1f0c0000-0000-6000-8000-000000000002"}
-        saver.put(found.config, checkpoint, {"source": "loop", "step": 2}, {})
-    with SqliteSaver(path, durability="normal", schema=StateSchema(version=3)) as saver:
-        after = read(saver, "continued")[0]
-        assert {**after, "id": ""} == {**expected[0], "id": ""}
 
 
 # ---- noticing ------------------------------------------------------------------------------------
