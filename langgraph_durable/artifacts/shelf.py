@@ -24,7 +24,7 @@ from langgraph_durable._core.offload import UnknownStore, Upload
 from langgraph_durable._core.plans import Unstorable
 from langgraph_durable._core.storage import Storage
 from langgraph_durable._core.units import shown_bytes
-from langgraph_durable.artifacts import media, sweeping
+from langgraph_durable.artifacts import media, places, sweeping
 from langgraph_durable.artifacts.handle import Artifact
 from langgraph_durable.artifacts.stores import ArtifactStore, open_store
 from langgraph_durable.errors import (
@@ -119,7 +119,7 @@ class Shelf:
                     f"the artifacts of this database are in the folder beside its file ({url}), "
                     "which this saver does not know: open it by its path"
                 )
-            found = self._by_url[url] = open_store(url)
+            found = self._by_url[url] = places.open_place(url, self.at)
         return found
 
     # ---- writing -----------------------------------------------------------------------------
@@ -130,12 +130,17 @@ class Shelf:
     def claim_for(self, handle: Artifact) -> Claim:
         """The claim of a handle: its own if this database has given it, else a new one."""
         own = handle._claim
-        if own is not None and (own.store in self._names or handle._shelf is self):
+        if own is not None and (self._keeps(own.store) or handle._shelf is self):
             return own
         if not self.writes:
             raise Unstorable("an Artifact needs a saver with an artifact store: pass artifacts=")
         packing = media.packing_for(handle.media_type)
         return Claim(self.store, handle._digest(), handle.size, packing)
+
+    def _keeps(self, store: str) -> bool:
+        """Whether this database has the objects of a store, not only the loan of them."""
+        urls = self._names.get(store)
+        return urls is not None and not (urls and all(map(places.is_lent, urls)))
 
     def keep(self, uploads: Sequence[Upload]) -> None:
         """Have all of these in their stores, several at once."""
@@ -149,19 +154,20 @@ class Shelf:
         """Keep these from being collected for now, as far as they are there."""
 
         def one(claim: Claim) -> None:
-            any(sweeping.renew(store, claim.key) for store in self.stores_of(claim.store))
+            any(_renewed(store, claim.key) for store in self.stores_of(claim.store))
 
         in_parallel(one, list(claims))
 
     def _keep(self, upload: Upload) -> None:
         claim = upload.claim
         stores = self.stores_of(claim.store)
+        mine = [store for store in stores if not isinstance(store, places.Lent)]
         began = time.monotonic()
-        if not any(sweeping.renew(store, claim.key) for store in stores):
+        if not any(_renewed(store, claim.key) for store in mine or stores):
             content = _content(upload)
-            if content is None:
+            if content is None or not mine:
                 raise self._missing(claim)
-            stores[0].put(claim.key, media.packed(content, claim.packing))
+            mine[0].put(claim.key, media.packed(content, claim.packing))
         self._fresh[claim] = began
 
     def forget(self) -> None:
@@ -223,6 +229,12 @@ class Shelf:
         )
 
 
+def _renewed(store: ArtifactStore, key: str) -> bool:
+    if isinstance(store, places.Lent):  # its owner keeps it, or does not
+        return store.stat(key) is not None
+    return sweeping.renew(store, key)
+
+
 def _where(store: ArtifactStore, claim: Claim) -> str:
     return f"artifact {claim.key} in {store.url}"
 
@@ -236,9 +248,9 @@ def in_parallel(act: Callable[[T], R], some: Sequence[T]) -> list[R]:
 
 def _content(upload: Upload) -> Any:
     content = upload.content
-    if isinstance(content, bytes):
+    if not isinstance(content, Artifact):
         return content
-    handle: Artifact = content
+    handle = content
     source = handle._source
     if isinstance(source, bytes) or (source is None and handle._shelf is None):
         return source
