@@ -86,6 +86,15 @@ def write(saver: Any, at: Any, stored: Stored, name: str = "task") -> None:
             saver.put_writes(at, writes, f"{name} {k}")
 
 
+def late_writes_of(stored: Stored) -> list[Any]:
+    return [(f"late {k}", *pair) for k, pairs in enumerate(stored.writes) for pair in pairs]
+
+
+def late_writes(saver: Any, thread: str) -> list[Any]:
+    found = saver.get_tuple(config(thread)).pending_writes
+    return [each for each in found if each[0].startswith("late")]
+
+
 def everything(saver: Any, thread: str) -> list[Any]:
     listed = [(t.checkpoint, t.pending_writes) for t in saver.list(config(thread))]
     newest = saver.get_tuple(config(thread))
@@ -133,6 +142,7 @@ def test_lazy_eager_and_continued_upgrades_agree(
     with opened(schema_of(2, to2=both["to2"])) as saver:
         upgrade(saver, colour, "stepwise")
         write(saver, saver.get_tuple(config("mixed")).config, later[0], "late")
+        assert late_writes(saver, "mixed") == late_writes_of(later[0])  # this version's own
         go_on(saver, "mixed", later[0])
         saver.copy_thread("mixed", "mixed eager")
     with opened(schema_of(3, **both)) as saver:
