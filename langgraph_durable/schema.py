@@ -23,6 +23,9 @@ LARGEST = 1 << 40
 class StateSchema:
     """The version of a program's state, and how older (or newer) states are brought to it.
 
+    Steps must be pure: each runs for every checkpoint that is read, and twice (first over names
+    alone, then over values), so what one does besides editing its argument is done many times.
+
     Args:
         version: the version of this program's state, from 1 up. Raise it with every change that
             stored threads must follow.

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import subprocess
 import sys
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypedDict
 
 import pytest
 from backends import ALL, EVERYWHERE
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from langgraph.graph import START, StateGraph
 from langgraph.types import Command
 from test_schema import (
@@ -144,198 +139,6 @@ def test_a_plan_prints_as_a_table(tmp_path: Path) -> None:
             "t       0                   1          1",
             "total   to 1                1          1",
         ]
-
-
-# ---- random steps --------------------------------------------------------------------------------
-
-names = st.sampled_from(["a", "b", "c", "d", "e"])
-ops = st.one_of(
-    st.tuples(st.just("rename"), names, names),
-    st.tuples(st.just("drop"), names),
-    st.tuples(st.just("add"), names, st.integers()),
-    st.tuples(st.just("transform"), names, st.just(str)),
-    st.tuples(st.just("rename_node"), names, names),
-)
-held = st.dictionaries(names, st.one_of(st.integers(), st.lists(st.integers(), max_size=6)))
-
-
-def step_of(actions: list[Any]) -> Callable[[Any], None]:
-    def step(state: Any) -> None:
-        for verb, *args in actions:
-            if verb != "rename" or args[1] not in state:
-                getattr(state, verb)(*args)
-
-    return step
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    values=held.filter(bool),
-    writes=st.lists(st.tuples(names, st.integers()), max_size=4),
-    first=st.lists(ops, max_size=4),
-    second=st.lists(ops, max_size=4),
-)
-def test_lazy_eager_and_continued_upgrades_agree(
-    tmp_path_factory: pytest.TempPathFactory, values: Any, writes: Any, first: Any, second: Any
-) -> None:
-    path = tmp_path_factory.mktemp("random") / "a.db"
-    both = {"to2": step_of(first), "to3": step_of(second)}
-    with SqliteSaver(path, durability="normal") as saver:
-        storing(saver, values, *writes)
-        for copy in ("eager", "stepwise", "continued"):
-            saver.copy_thread("t", copy)
-
-    def read(saver: Any, thread: str) -> Any:
-        found = saver.get_tuple({"configurable": {"thread_id": thread}})
-        return found.checkpoint, found.pending_writes
-
-    with SqliteSaver(path, durability="normal", schema=schema_of(2, to2=both["to2"])) as saver:
-        saver.upgrade_threads(["stepwise"])
-    with SqliteSaver(path, durability="normal", schema=schema_of(3, **both)) as saver:
-        expected = read(saver, "t")
-        assert not saver.upgrade_threads(["eager"]).failed
-        assert read(saver, "eager") == read(saver, "stepwise") == expected
-        found = saver.get_tuple({"configurable": {"thread_id": "continued"}})
-        checkpoint = {**found.checkpoint, "id": "1f0c0000-0000-6000-8000-000000000002"}
-        saver.put(found.config, checkpoint, {"source": "loop", "step": 2}, {})
-    with SqliteSaver(path, durability="normal", schema=StateSchema(version=3)) as saver:
-        after = read(saver, "continued")[0]
-        assert {**after, "id": ""} == {**expected[0], "id": ""}
-
-
-# ---- two programs --------------------------------------------------------------------------------
-
-PROGRAM = """
-import json, operator, sys
-from dataclasses import dataclass
-from typing import Annotated, TypedDict
-from langgraph.graph import START, StateGraph
-from langgraph.types import Command, interrupt
-from langgraph_durable import SqliteSaver, StateSchema
-
-{program}
-given = json.loads(sys.argv[2])
-config = {{"configurable": {{"thread_id": "t"}}}}
-found = graph.invoke(Command(resume=given["resume"]) if "resume" in given else given, config)
-found.pop("__interrupt__", None)
-print(json.dumps(found, default=vars))
-"""
-FIRST = """
-@dataclass
-class Plan:
-    title: str
-
-class State(TypedDict):
-    docs: Annotated[list, operator.add]
-    score: int
-    plan: Plan
-    tags: list
-
-def ask(state):
-    return {"docs": [interrupt("?")]}
-
-builder = StateGraph(State)
-builder.add_node("begin", lambda state: {"plan": Plan("p"), "tags": ["x", "y"], "score": 1})
-builder.add_node("ask", ask)
-builder.add_node("cleanup", lambda state: {"docs": ["cleaned"]})
-builder.add_edge(START, "begin")
-builder.add_edge("begin", "ask")
-builder.add_edge("ask", "cleanup")
-graph = builder.compile(checkpointer=SqliteSaver(sys.argv[1]))
-"""
-SECOND = """
-@dataclass
-class Project:
-    title: str
-    owner: str = "nobody"
-
-class State(TypedDict):
-    documents: Annotated[list, operator.add]
-    score: float
-    plan: Project
-    tags: dict
-
-def ask(state):
-    assert isinstance(state["score"], float) and isinstance(state["plan"], Project)
-    return {"documents": [interrupt("?")]}
-
-schema = StateSchema(version=2)
-
-@schema.upgrade(to=2)
-def _(state):
-    state.rename("docs", "documents")
-    state.rename_node("ask", "asker")
-    state.move_class("__main__.Plan", "__main__.Project")
-    state.transform("tags", lambda tags: dict.fromkeys(tags, True))
-    state.transform("score", float)
-
-builder = StateGraph(State)
-builder.add_node("begin", lambda state: {})
-builder.add_node("asker", ask)
-builder.add_node("review", lambda state: {"documents": ["reviewed"]})
-builder.add_edge(START, "begin")
-builder.add_edge("begin", "asker")
-builder.add_edge("asker", "review")
-graph = builder.compile(checkpointer=SqliteSaver(sys.argv[1], schema=schema))
-"""
-
-
-def run_program(program: str, path: Path, given: Any) -> Any:
-    code = PROGRAM.format(program=textwrap.dedent(program))
-    args = [sys.executable, "-c", code, str(path), json.dumps(given)]
-    done = subprocess.run(args, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-def test_another_program_goes_on_with_the_thread_of_the_first(tmp_path: Path) -> None:
-    """Channel, node with a pending interrupt and class renamed, nodes added and removed, a list
-    turned into a dict, a type narrowed."""
-    path = tmp_path / "agent.db"
-    run_program(FIRST, path, {"docs": ["in"]})
-    assert run_program(SECOND, path, {"resume": "yes"}) == {
-        "documents": ["in", "yes", "reviewed"],
-        "score": 1.0,
-        "plan": {"title": "p", "owner": "nobody"},
-        "tags": {"x": True, "y": True},
-    }
-
-
-DYING = """
-import os, signal
-
-class State(TypedDict):
-    said: Annotated[list, operator.add]
-
-def last(state):
-    if {die}:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return {{"said": ["last"]}}
-
-below = StateGraph(State)
-below.add_node("first", lambda state: {{"said": ["first" if {die} else "again"]}})
-below.add_node("last", last)
-below.add_edge(START, "first")
-below.add_edge("first", "last")
-above = StateGraph(State)
-above.add_node("{name}", below.compile())
-above.add_edge(START, "{name}")
-schema = StateSchema(version=2)
-schema.upgrade(to=2)(lambda state: state.rename_node("research", "researcher"))
-options = {{}} if {die} else {{"schema": schema}}
-graph = above.compile(checkpointer=SqliteSaver(sys.argv[1], **options))
-invoke = graph.invoke
-graph.invoke = lambda given, config: invoke(given or None, config, durability="sync")
-"""
-
-
-def test_a_sub_graph_that_was_killed_goes_on_under_another_name(tmp_path: Path) -> None:
-    """Nothing on the levels above tells of its task."""
-    path = tmp_path / "agent.db"
-    with pytest.raises(AssertionError):
-        run_program(DYING.format(die=True, name="research"), path, {"said": ["in"]})
-    found = run_program(DYING.format(die=False, name="researcher"), path, {})
-    assert found == {"said": ["in", "in", "first", "last"]}
 
 
 # ---- noticing ------------------------------------------------------------------------------------

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
@@ -110,3 +112,13 @@ def collect(handle: Any) -> Claim | None:
     claim = collecting.desk.claim_for(handle)
     collecting.found[claim] = handle
     return claim
+
+
+@contextmanager
+def collected(desk: Desk | None) -> Iterator[None]:
+    """Serialise values that are not stored: a handle inside them is told by its claim."""
+    collecting.desk, collecting.found = desk, {}
+    try:
+        yield
+    finally:
+        collecting.desk = collecting.found = None

@@ -86,9 +86,12 @@ class Encoder:
         self.leaves = False
         """Something goes to an artifact store, or is there and gets one more claim."""
 
-    def packed(self) -> Packed:
-        """The new items, packed; what leaves the row is in its artifact store afterwards."""
-        if self._shelf is not None and self.leaves:
+    def packed(self, *, uploads: bool = True) -> Packed:
+        """The new items, packed; what leaves the row is in its artifact store afterwards.
+
+        Without `uploads` nothing leaves: for a draft that is looked at, and not stored.
+        """
+        if self._shelf is not None and self.leaves and uploads:
             return offload.pack(self.raws, self._shelf, self._handles, self._hashes)
         return Packed({digest: seal.pack(raw) for digest, raw in self.raws.items()}, {})
 

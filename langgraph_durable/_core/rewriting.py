@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph_durable._core import lineage, seal
+from langgraph_durable._core.claims import collected
 from langgraph_durable._core.codec import Decoder, Encoder
 from langgraph_durable._core.edits import EditedWrite
 from langgraph_durable._core.evolution import Edited, Opened
@@ -79,7 +80,7 @@ class Rewriter:
     async def upgrade(self, serde: SerializerProtocol, thread_id: str) -> Draft | None:
         """Rewrite a thread; what was done, or None if there is no such thread."""
         for _ in range(TRIES):
-            draft = await self.draft(serde, thread_id)
+            draft = await self.draft(serde, thread_id, uploads=True)
             if draft is None or not draft.rewritten:
                 return draft
             done = False
@@ -98,8 +99,13 @@ class Rewriter:
             "Nothing was changed; try again."
         )
 
-    async def draft(self, serde: SerializerProtocol, thread_id: str) -> Draft | None:
-        """What an upgrade would store, verified; nothing is written."""
+    async def draft(
+        self, serde: SerializerProtocol, thread_id: str, *, uploads: bool = False
+    ) -> Draft | None:
+        """What an upgrade would store, verified; no row is written.
+
+        Only with `uploads` can it be stored: without, large values are verified where they are.
+        """
         storage = self._engine.storage
         listing = await storage.survey(thread_id)
         if listing is None:
@@ -116,10 +122,15 @@ class Rewriter:
                 items |= loaded.items
             cursor = page.cursor
             if cursor is None:
-                return await self._draft(serde, listing, whole, items)
+                return await self._draft(serde, listing, whole, items, uploads)
 
     async def _draft(
-        self, serde: SerializerProtocol, listing: Listing, whole: list[Loaded], items: Items
+        self,
+        serde: SerializerProtocol,
+        listing: Listing,
+        whole: list[Loaded],
+        items: Items,
+        uploads: bool,
     ) -> Draft:
         engine, part = self._engine, Part(0)
         encoder = await engine._encoder(serde, part)
@@ -142,7 +153,7 @@ class Rewriter:
         made = _Made(listing.thread_id, encoder)
         for each, edited in edits:
             self._encode(made, each, edited, decoder)
-        packed = await engine._packed(encoder)
+        packed = await engine._packed(encoder) if uploads else encoder.packed(uploads=False)
         rows, start = {each.row for each in old}, max(items, default=-1) + 1
         edit = self._edit(listing, made, packed, start, rows, names)
         verify = partial(self._verify, serde, edits, edit, items | edit.add_items)
@@ -311,11 +322,16 @@ class Rewriter:
                 found.checkpoint["versions_seen"],
                 found.writes,
             )
-            if serde.dumps_typed(expected) != serde.dumps_typed(read) and expected != read:
+            if self._spelled(serde, expected) != self._spelled(serde, read) and expected != read:
                 raise CorruptionError(
                     f"{opened.where}: after the upgrade it would read differently. Nothing was "
                     "changed; this is a mistake of langgraph_durable, please report it"
                 )
+
+    def _spelled(self, serde: SerializerProtocol, content: object) -> tuple[str, bytes]:
+        """As bytes that can be compared, an `Artifact` by its claim."""
+        with collected(self._engine.shelf):
+            return serde.dumps_typed(content)
 
 
 def _needed(listing: Listing, edit: Edit, seed: int) -> set[int]:
