@@ -140,8 +140,9 @@ class Shelf:
     def keep(self, uploads: Sequence[Upload]) -> None:
         """Have all of these in their stores, several at once."""
         now = time.monotonic()
-        wanted = [each for each in uploads if now - self._fresh.get(each.claim, -FRESH) >= FRESH]
-        in_parallel(self._keep, wanted)
+        fresh = [each for each in uploads if now - self._fresh.get(each.claim, -FRESH) < FRESH]
+        in_parallel(self._keep, [each for each in uploads if each not in fresh])
+        self.confirm(fresh)  # a collector may have a shorter grace
         if len(self._fresh) > MOST_FRESH:
             self._fresh.clear()
 
@@ -152,6 +153,16 @@ class Shelf:
             any(sweeping.renew(store, claim.key) for store in self.stores_of(claim.store))
 
         in_parallel(one, list(claims))
+
+    def confirm(self, uploads: Sequence[Upload]) -> None:
+        """Have again what a collector has taken; after the rows it is the last that could."""
+
+        def one(upload: Upload) -> None:
+            claim = upload.claim
+            if not any(sweeping.stays(store, claim.key) for store in self.stores_of(claim.store)):
+                self._keep(upload)
+
+        in_parallel(one, uploads)
 
     def _keep(self, upload: Upload) -> None:
         claim = upload.claim
