@@ -140,8 +140,12 @@ class Shelf:
     def keep(self, uploads: Sequence[Upload]) -> None:
         """Have all of these in their stores, several at once."""
         now = time.monotonic()
-        fresh = [each for each in uploads if now - self._fresh.get(each.claim, -FRESH) < FRESH]
-        in_parallel(self._keep, [each for each in uploads if each not in fresh])
+        fresh: list[Upload] = []
+        old: list[Upload] = []
+        for each in uploads:
+            is_fresh = now - self._fresh.get(each.claim, -FRESH) < FRESH
+            (fresh if is_fresh else old).append(each)
+        in_parallel(self._keep, old)
         self.confirm(fresh)  # a collector may have a shorter grace
         if len(self._fresh) > MOST_FRESH:
             self._fresh.clear()
@@ -168,11 +172,12 @@ class Shelf:
         claim = upload.claim
         stores = self.stores_of(claim.store)
         began = time.monotonic()
-        if not any(sweeping.renew(store, claim.key) for store in stores):
+        while not any(sweeping.renew(store, claim.key) for store in stores):
             content = _content(upload)
             if content is None:
                 raise self._missing(claim)
-            stores[0].put(claim.key, media.packed(content, claim.packing))
+            if stores[0].create(claim.key, media.packed(content, claim.packing)):
+                break  # else another writer was first: its object is renewed
         self._fresh[claim] = began
 
     def forget(self) -> None:
