@@ -16,7 +16,7 @@ from langgraph_durable._core import claims
 from langgraph_durable._core.claims import Claim
 from langgraph_durable._core.records import CheckpointRow, Listing, WriteRow, order_of, unpack_refs
 from langgraph_durable._core.units import in_seconds, shown_bytes
-from langgraph_durable.artifacts import media, sweeping
+from langgraph_durable.artifacts import guests, media, places, sweeping
 from langgraph_durable.artifacts.shelf import Shelf, in_parallel
 from langgraph_durable.artifacts.stores import ArtifactStore, Found, open_store
 from langgraph_durable.errors import ArtifactCorrupt, ConfigurationError
@@ -129,12 +129,14 @@ class Keeping:
     ) -> Collected:
         shelf = self._shelf
         await do(shelf.refresh(self._engine.storage), writes=False)
-        places = [(id, url) for id, urls in shelf.names.items() for url in urls]
+        own = [
+            (id, url) for id, urls in shelf.names.items() for url in urls if not places.is_lent(url)
+        ]
         # The time before the claims are read: what is used from now on is younger.
-        before = {place: (await do(_clock(shelf, place))) - grace for place in places}
+        before = {place: (await do(_clock(shelf, place))) - grace for place in own}
         alive = {claim.key for claim in await self._all_claims(do)}
         total, looked = Collected(dry_run=dry_run), 0
-        for place in places:
+        for place in own:
             objects = await do(_listed(shelf, place), writes=False)
             for at in range(0, len(objects), BATCH):
                 some = objects[at : at + BATCH]
@@ -204,6 +206,8 @@ class Keeping:
             raise ConfigurationError("move_artifacts needs a store that others can open by its URL")
         await do(shelf.refresh(storage), writes=False)
         shelf.know(target)
+        foreign = [id for id, urls in shelf.names.items() if not places.is_own(urls)]
+        await do(guests.take_in(shelf, storage, foreign, target))
         wanted = sorted(await self._all_claims(do))
         total = Moved()
         for at in range(0, len(wanted), BATCH):
@@ -216,6 +220,8 @@ class Keeping:
             if progress is not None:
                 progress(at + len(some), len(wanted))
         for id, urls in shelf.names.items():
+            if id in foreign:
+                continue
             better = (target.url, *(url for url in urls if url != target.url))
             if better != urls:
                 await do(storage.enter_store(id, better))
@@ -337,10 +343,12 @@ async def _copy(shelf: Shelf, target: ArtifactStore, some: list[Claim]) -> list[
     """Have these in the target, verified on the way; the sizes of those that were not there."""
 
     def act(claim: Claim) -> int | None:
-        if sweeping.renew(target, claim.key):
+        urls = shelf.names.get(claim.store, ())
+        place = target if places.is_own(urls) else shelf.at(urls[0])
+        if sweeping.renew(place, claim.key):
             return None
         source = shelf.open(claim)
-        target.put(claim.key, media.packed(lambda: source, claim.packing))
+        place.put(claim.key, media.packed(lambda: source, claim.packing))
         return claim.size
 
     return in_parallel(act, some)

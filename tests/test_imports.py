@@ -51,7 +51,7 @@ MAY_USE: dict[str, set[str]] = {
         *("errors", "_core", "addresses", "artifacts", "automatic", "keeping", "policies"),
         *("retention", "schema", "timeline", "upgrades"),
     },
-    "moving": {"errors", "_core", "addresses", "saver"},
+    "moving": {"errors", "_core", "addresses", "artifacts", "saver"},
     "sqlite": {
         *("errors", "_core", "_sqlite", "addresses", "artifacts", "policies", "retention"),
         *("saver", "schema"),

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import backends
 import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from playwright.sync_api import Browser, sync_playwright
-from test_timeline import HOSTILE, at, simple
+from test_timeline import HOSTILE, PICTURE, at, made_of, simple
 
-from langgraph_durable import Timeline
+from langgraph_durable import Artifact, Timeline
 
 FLAGS = "--no-sandbox --headless --disable-gpu --disable-background-networking --no-first-run"
 
@@ -37,6 +38,53 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tl = Timeline(graph, "trip")
     tl[2].fork({"plan": "B\nsecond"}, as_node="planner").replay()
     return tl.to_html(tmp_path_factory.mktemp("saved") / "run.html")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_tags_artifacts_and_the_environment_are_seen(
+    browser: Browser, tmp_path: Path, theme: Any
+) -> None:
+    with backends.hasty_sqlite(tmp_path, environment={"release": "2.0"}) as saver:
+        picture = Artifact.from_bytes(PICTURE, media_type="image/png", name="chart.png")
+        table = Artifact.from_text("a,b\n1,2\n", media_type="text/csv", name="t.csv")
+        tl = made_of(saver, picture=picture, table=table)
+        saver.tag(tl[-1].config, "milestone")
+        tl.refresh()
+        file = tl.to_html(tmp_path / "run.html")
+    page = browser.new_page(color_scheme=theme)
+    page.goto(file.as_uri())
+    step = page.locator("details.step").last
+    assert step.locator("> summary .badge.tag").inner_text() == "#milestone"
+    picture_shown = step.locator("img").last
+    assert not picture_shown.is_visible()
+    step.locator("> summary").click()
+    assert picture_shown.is_visible()
+    assert picture_shown.evaluate("it => it.complete && it.naturalWidth") == 1
+    assert step.locator("table table td", has_text="2").last.is_visible()
+    assert step.locator("tr", has_text="release").last.is_visible()
+    page.close()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("body", "is_dark"),
+    [
+        ('data-jp-theme-light="true"', False),
+        ('data-jp-theme-light="false"', True),
+        ('class="vscode-light" data-vscode-theme-kind="vscode-light"', False),
+        ('class="vscode-dark" data-vscode-theme-kind="vscode-dark"', True),
+    ],
+)
+def test_a_notebook_s_own_theme_is_followed(
+    browser: Browser, body: str, is_dark: bool, theme: Any
+) -> None:
+    graph = simple(InMemorySaver())
+    graph.invoke({}, at("t"))
+    page = browser.new_page(color_scheme=theme)
+    page.set_content(f"<html><body {body}>{Timeline(graph, 't')._repr_html_()}</body></html>")
+    colour = page.evaluate("getComputedStyle(document.querySelector('.lgd')).backgroundColor")
+    assert colour == ("rgb(22, 25, 29)" if is_dark else "rgb(255, 255, 255)")
+    page.close()
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -68,21 +68,36 @@ def taken(listing: Listing, items: Items, claims: Iterable[tuple[int, bytes]] = 
 
 
 def unpacked(dump: Dump) -> Dump:
-    """The same dump with everything inflated, as an archive holds it; raises `Damaged`."""
-    return _mapped(dump, seal.unpack)
+    """The same dump with everything inflated, as an archive holds it; raises `Damaged`.
+
+    An item that is a claim is marked, because nothing tells its bytes from those of a value.
+    """
+    return _mapped(dump, seal.unpack, _unpacked_item)
 
 
 def packed(dump: Dump) -> Dump:
     """The inverse of `unpacked`."""
-    return _mapped(dump, seal.pack)
+    return _mapped(dump, seal.pack, _packed_item)
 
 
-def _mapped(dump: Dump, change: Callable[[bytes], bytes]) -> Dump:
+def _unpacked_item(payload: bytes) -> bytes:
+    if payload[:1] == seal.CLAIM:
+        return seal.CLAIM_MARK + payload[1:]
+    return seal.unpack(payload)
+
+
+def _packed_item(raw: bytes) -> bytes:
+    return seal.CLAIM + raw[1:] if raw[:1] == seal.CLAIM_MARK else seal.pack(raw)
+
+
+def _mapped(
+    dump: Dump, change: Callable[[bytes], bytes], change_item: Callable[[bytes], bytes]
+) -> Dump:
     return replace(
         dump,
         rows=tuple(replace(row, body=change(row.body)) for row in dump.rows),
         writes=tuple(replace(row, body=change(row.body)) for row in dump.writes),
-        items={n: change(payload) for n, payload in dump.items.items()},
+        items={n: change_item(payload) for n, payload in dump.items.items()},
     )
 
 

@@ -32,7 +32,7 @@ class Upload(NamedTuple):
 
     claim: Claim
     content: Any
-    """Bytes, or a handle."""
+    """Bytes, a handle, or a function that opens a stream."""
 
 
 class Shelf(Desk, Protocol):

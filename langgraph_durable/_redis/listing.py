@@ -263,11 +263,21 @@ async def _rows_of(context: Context, key: Key) -> CheckpointRow | None:
 async def _part(
     context: Context, thread_id: str, picked: Sequence[CheckpointRow], items: bool
 ) -> tuple[Loaded, ...]:
-    """Rows of one thread of many; one thread's trouble is not another's."""
+    """Rows of one thread of many; one thread's trouble is not another's.
+
+    They are read again: a removal since they were picked may have taken or changed them.
+    """
     at = context.keys.thread(thread_id)
+    places = [keys.place(row.ns, row.id) for row in picked]
 
     async def read(mark: Mark) -> tuple[Loaded, ...]:
-        return await _complete(thread_id, at, mark, picked, items)
+        blobs = await fields(thread_id, at.hash, list(map(keys.checkpoint_field, places)))
+        rows_now = [
+            rows.unpack_checkpoint(thread_id, place, blob)
+            for place, blob in zip(places, blobs, strict=True)
+            if blob is not None
+        ]
+        return await _complete(thread_id, at, mark, rows_now, items)
 
     try:
         return await steadily(context, thread_id, read) or ()

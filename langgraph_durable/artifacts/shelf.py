@@ -24,7 +24,7 @@ from langgraph_durable._core.offload import UnknownStore, Upload
 from langgraph_durable._core.plans import Unstorable
 from langgraph_durable._core.storage import Storage
 from langgraph_durable._core.units import shown_bytes
-from langgraph_durable.artifacts import media, sweeping
+from langgraph_durable.artifacts import media, places, sweeping
 from langgraph_durable.artifacts.handle import Artifact
 from langgraph_durable.artifacts.stores import ArtifactStore, open_store
 from langgraph_durable.errors import (
@@ -119,7 +119,7 @@ class Shelf:
                     f"the artifacts of this database are in the folder beside its file ({url}), "
                     "which this saver does not know: open it by its path"
                 )
-            found = self._by_url[url] = open_store(url)
+            found = self._by_url[url] = places.open_place(url, self.at)
         return found
 
     # ---- writing -----------------------------------------------------------------------------
@@ -130,12 +130,17 @@ class Shelf:
     def claim_for(self, handle: Artifact) -> Claim:
         """The claim of a handle: its own if this database has given it, else a new one."""
         own = handle._claim
-        if own is not None and (own.store in self._names or handle._shelf is self):
+        if own is not None and (self._keeps(own.store) or handle._shelf is self):
             return own
         if not self.writes:
             raise Unstorable("an Artifact needs a saver with an artifact store: pass artifacts=")
         packing = media.packing_for(handle.media_type)
         return Claim(self.store, handle._digest(), handle.size, packing)
+
+    def _keeps(self, store: str) -> bool:
+        """Whether this database has the objects of a store, not only the loan of them."""
+        urls = self._names.get(store)
+        return urls is not None and not (urls and all(map(places.is_lent, urls)))
 
     def keep(self, uploads: Sequence[Upload]) -> None:
         """Have all of these in their stores, several at once."""
@@ -154,7 +159,7 @@ class Shelf:
         """Keep these from being collected for now, as far as they are there."""
 
         def one(claim: Claim) -> None:
-            any(sweeping.renew(store, claim.key) for store in self.stores_of(claim.store))
+            any(_renewed(store, claim.key) for store in self.stores_of(claim.store))
 
         in_parallel(one, list(claims))
 
@@ -162,21 +167,28 @@ class Shelf:
         """Have again what a collector has taken; after the rows it is the last that could."""
 
         def one(upload: Upload) -> None:
-            claim = upload.claim
-            if not any(sweeping.stays(store, claim.key) for store in self.stores_of(claim.store)):
+            key = upload.claim.key
+            _, found_in = self._places(upload.claim)
+            if not any(sweeping.stays(store, key) for store in found_in):
                 self._keep(upload)
 
         in_parallel(one, uploads)
 
+    def _places(self, claim: Claim) -> tuple[list[ArtifactStore], list[ArtifactStore]]:
+        """The stores that are written to for a claim, and those where its object counts."""
+        stores = self.stores_of(claim.store)
+        mine = [store for store in stores if not isinstance(store, places.Lent)]
+        return mine, mine or stores
+
     def _keep(self, upload: Upload) -> None:
         claim = upload.claim
-        stores = self.stores_of(claim.store)
+        mine, found_in = self._places(claim)
         began = time.monotonic()
-        while not any(sweeping.renew(store, claim.key) for store in stores):
+        while not any(_renewed(store, claim.key) for store in found_in):
             content = _content(upload)
-            if content is None:
+            if content is None or not mine:
                 raise self._missing(claim)
-            if stores[0].create(claim.key, media.packed(content, claim.packing)):
+            if mine[0].create(claim.key, media.packed(content, claim.packing)):
                 break  # else another writer was first: its object is renewed
         self._fresh[claim] = began
 
@@ -239,6 +251,12 @@ class Shelf:
         )
 
 
+def _renewed(store: ArtifactStore, key: str) -> bool:
+    if isinstance(store, places.Lent):  # its owner keeps it, or does not
+        return store.stat(key) is not None
+    return sweeping.renew(store, key)
+
+
 def _where(store: ArtifactStore, claim: Claim) -> str:
     return f"artifact {claim.key} in {store.url}"
 
@@ -252,9 +270,9 @@ def in_parallel(act: Callable[[T], R], some: Sequence[T]) -> list[R]:
 
 def _content(upload: Upload) -> Any:
     content = upload.content
-    if isinstance(content, bytes):
+    if not isinstance(content, Artifact):
         return content
-    handle: Artifact = content
+    handle = content
     source = handle._source
     if isinstance(source, bytes) or (source is None and handle._shelf is None):
         return source

@@ -56,5 +56,8 @@ def _table(text: str, media_type: str) -> str:
         "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
         for row in rest[:ROWS]
     )
-    more = f"<caption>… {len(rest) - ROWS:,} more rows</caption>" if len(rest) > ROWS else ""
+    left = len(rest) - ROWS
+    more = (
+        f'<caption style="caption-side:bottom">… {left:,} more rows</caption>' if left > 0 else ""
+    )
     return f"<table>{more}<tr>{cells}</tr>{body}</table>"

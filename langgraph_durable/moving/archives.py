@@ -4,7 +4,8 @@ Rows and items travel as they are, so a thread comes back exactly, on either bac
 forks, tags, pending writes with their paths, and what a prune has left of a DeltaChannel. `format`
 describes the file. An export is written under another name and gets its own when it is whole. An
 import reads the file to its end before it writes anything; then each thread is made in one step,
-so that an import that was cut short is simply done again.
+so that an import that was cut short is simply done again. `contents` brings artifacts, before
+the thread that claims them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, BinaryIO, Literal
 
 from langgraph_durable import addresses
@@ -19,7 +21,8 @@ from langgraph_durable._core import seal
 from langgraph_durable._core.dumps import Dump, packed, unpacked
 from langgraph_durable.errors import ConfigurationError
 from langgraph_durable.moving.colours import LATER, NOW, Colour, finish
-from langgraph_durable.moving.format import Reader, Writer
+from langgraph_durable.moving.contents import Archived, include, refer
+from langgraph_durable.moving.format import Artifacts, Reader, Writer
 from langgraph_durable.moving.sides import thread_names
 from langgraph_durable.saver import DurableSaver
 
@@ -56,6 +59,7 @@ def export_threads(
     path: Path,
     threads: Sequence[str] | None = None,
     *,
+    artifacts: Artifacts = "include",
     progress: Progress | None = None,
 ) -> ExportReport:
     """Write threads to one file; each as it is at one moment, while others may go on writing.
@@ -64,15 +68,19 @@ def export_threads(
         saver: one of ours; from another one, `copy_store` to one of ours first.
         path: the file. One that is there is replaced when the new one is whole.
         threads: which ones; None for all.
+        artifacts: "include" what lies in artifact stores, each content once; or only say where it
+            lies, by "reference". Then whoever imports the file reads it there, so it must stay
+            there: keep these threads in this saver as long.
         progress: called after each thread with the numbers of threads and checkpoints so far.
 
     Raises:
         ConfigurationError: a thread does not exist, or an argument is wrong.
+        ArtifactMissing, ArtifactCorrupt: an artifact is not as it was stored. No file is made.
 
     Example:
         >>> export_threads(saver, "threads.lgd")   # doctest: +SKIP
     """
-    return finish(_export(NOW, _checked(saver), path, threads, progress))
+    return finish(_export(NOW, _checked(saver), path, threads, artifacts, progress))
 
 
 async def aexport_threads(
@@ -80,10 +88,11 @@ async def aexport_threads(
     path: Path,
     threads: Sequence[str] | None = None,
     *,
+    artifacts: Artifacts = "include",
     progress: Progress | None = None,
 ) -> ExportReport:
     """`export_threads`, off the event loop."""
-    return await _export(LATER, _checked(saver), path, threads, progress)
+    return await _export(LATER, _checked(saver), path, threads, artifacts, progress)
 
 
 async def _export(
@@ -91,8 +100,11 @@ async def _export(
     saver: DurableSaver,
     path: Path,
     threads: Sequence[str] | None,
+    artifacts: Artifacts,
     progress: Progress | None,
 ) -> ExportReport:
+    if artifacts not in ("include", "reference"):
+        raise ConfigurationError(f'artifacts is "include" or "reference", not {artifacts!r}')
     named = None if threads is None else addresses.several("threads", threads)
     storage = saver._engine.storage
     target = os.fspath(path)
@@ -100,13 +112,15 @@ async def _export(
     checkpoints = 0
     try:
         with await colour.aside(_create, unfinished) as file:
-            writer = Writer(file)
+            writer = Writer(file, artifacts)
             async for thread_id in thread_names(colour, saver, named):
                 dump = await colour.do(saver, storage.dump(thread_id))
                 if dump is None:
                     if threads is not None:
                         raise ConfigurationError(f"there is no thread {thread_id!r} to export")
                     continue  # deleted meanwhile
+                add_artifacts = include if artifacts == "include" else refer
+                await add_artifacts(colour, saver, writer, dump)
                 await colour.aside(_add, writer, dump)
                 checkpoints += len(dump.rows)
                 if progress is not None:
@@ -163,7 +177,9 @@ def import_threads(
 
     Raises:
         DamagedArchive: the file is cut off or altered; the message says where. Nothing was written.
-        ConfigurationError: a thread is there already, or is not in the file; nothing was written.
+        ConfigurationError: a thread is there already, or is not in the file, or the file holds
+            artifacts and the saver has no store for them; nothing was written.
+        ArtifactMissing: an artifact that the file refers to cannot be found; nothing was written.
     """
     return finish(_import(NOW, _checked(saver), path, threads, on_existing, progress))
 
@@ -193,11 +209,12 @@ async def _import(
             f'on_existing is "error", "skip" or "replace", not {on_existing!r}'
         )
     named = None if threads is None else set(addresses.several("threads", threads))
-    await _look_through(colour, saver, path, named, strict=on_existing == "error")
+    archived = Archived(colour, saver, os.fspath(path))
+    await _look_through(colour, saver, path, named, archived, strict=on_existing == "error")
     done: dict[str, list[str]] = {"imported": [], "replaced": [], "skipped": []}
     checkpoints = count = 0
-    async for dump in _dumps(colour, path, named):
-        what = await _bring(colour, saver, dump, on_existing)
+    async for reader, dump in _dumps(colour, path, named, without_contents=True):
+        what = await _bring(colour, saver, dump, on_existing, archived, reader)
         done[what].append(dump.thread_id)
         count += 1
         checkpoints += len(dump.rows) if what != "skipped" else 0
@@ -207,15 +224,22 @@ async def _import(
 
 
 async def _look_through(
-    colour: Colour, saver: DurableSaver, path: Path, named: set[str] | None, *, strict: bool
+    colour: Colour,
+    saver: DurableSaver,
+    path: Path,
+    named: set[str] | None,
+    archived: Archived,
+    *,
+    strict: bool,
 ) -> None:
     """Verify the whole file, and that nothing stands in the way, before anything is written."""
     found: set[str] = set()
     in_the_way: list[str] = []
-    async for dump in _dumps(colour, path, named):
+    async for reader, dump in _dumps(colour, path, named):
         if dump.thread_id in found:
             raise ConfigurationError(f"{path}: thread {dump.thread_id!r} is in it twice")
         found.add(dump.thread_id)
+        await archived.check(reader, dump)
         if strict and await _is_there(colour, saver, dump) is False:
             in_the_way.append(dump.thread_id)
     if named is not None and named - found:
@@ -239,9 +263,19 @@ async def _is_there(colour: Colour, saver: DurableSaver, dump: Dump) -> bool | N
 
 
 async def _bring(
-    colour: Colour, saver: DurableSaver, dump: Dump, on_existing: OnExisting
+    colour: Colour,
+    saver: DurableSaver,
+    dump: Dump,
+    on_existing: OnExisting,
+    archived: Archived,
+    reader: Reader,
 ) -> Literal["imported", "replaced", "skipped"]:
     storage = saver._engine.storage
+    if dump.claims:
+        if on_existing == "skip" and await _is_there(colour, saver, dump) is False:
+            return "skipped"
+        # Also for a thread that is there already: it may have come by reference.
+        await archived.bring(reader, dump)
     ready = await colour.aside(packed, dump)
     if await colour.do(saver, storage.restore(ready), writes=True):
         return "imported"
@@ -254,15 +288,18 @@ async def _bring(
     return "replaced"
 
 
-async def _dumps(colour: Colour, path: Path, named: Collection[str] | None) -> AsyncIterator[Dump]:
+async def _dumps(
+    colour: Colour, path: Path, named: Collection[str] | None, *, without_contents: bool = False
+) -> AsyncIterator[tuple[Reader, Dump]]:
     """The threads of a file; all of it is verified, whichever are asked for."""
     file = await colour.aside(_open, path)
     with file:
-        reader = await colour.aside(Reader, file, os.fspath(path))
+        make = partial(Reader, file, os.fspath(path), without_contents=without_contents)
+        reader = await colour.aside(make)
         found: Iterator[Dump] = reader.threads()
         while (dump := await colour.aside(next, found, None)) is not None:
             if named is None or dump.thread_id in named:
-                yield dump
+                yield reader, dump
 
 
 def _open(path: Path) -> BinaryIO:

@@ -3,7 +3,8 @@
 A thread is planned first (the ids of its checkpoints; about 200 bytes each, and nothing else is
 held), then read, stored and read back one checkpoint at a time, parents before their children.
 What is there already and equal is passed over, so a copy that was cut short is simply done again.
-Between two of our savers a thread travels whole, in one step, as it does through an archive.
+Between two of our savers a thread travels whole, in one step, as it does through an archive; its
+artifacts go to the store of the target first.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from langgraph_durable import addresses
-from langgraph_durable._core.dumps import unpacked
+from langgraph_durable._core.dumps import Dump, unpacked
 from langgraph_durable._core.serde import ExactSerializer
 from langgraph_durable.errors import ConfigurationError, CopyMismatch
+from langgraph_durable.moving import contents
 from langgraph_durable.moving.colours import LATER, NOW, Colour, Saver, finish
 from langgraph_durable.moving.paths import Place
 from langgraph_durable.moving.sameness import Comparison
@@ -202,6 +204,8 @@ class _Copy:
         dump = await do(source, source._engine.storage.dump(plan.thread_id))
         if dump is None:
             return True
+        if dump.claims and not await self._bring_artifacts(plan, dump):
+            return False
         storage = target._engine.storage
         stored = await do(target, storage.dump(plan.thread_id))
         if stored is not None and unpacked(stored) == unpacked(dump):
@@ -218,6 +222,17 @@ class _Copy:
                 if stored is None or unpacked(stored) != unpacked(dump):
                     raise CopyMismatch(f"thread {plan.thread_id!r} was changed in the target")
         self._checkpoints += len(dump.rows)
+        return True
+
+    async def _bring_artifacts(self, plan: Plan, dump: Dump) -> bool:
+        """False if the target has no store: then values are read and put, and stay in its rows."""
+        assert self._ours is not None
+        source, target = self._ours
+        if not target._shelf.writes and not plan.capsules:
+            return False
+        contents.check_target(target, plan.thread_id)
+        await contents.know(self._colour, source, contents.claimed_by(dump))
+        await contents.bring(self._colour, target, dump, source._shelf.open)
         return True
 
 

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from langgraph_durable.timeline import binary
+
 Path = tuple[str | int, ...]
 Kind = Literal["added", "removed", "changed"]
 
@@ -50,6 +52,8 @@ class Change:
 
 def short(value: Any, most: int = 80) -> str:
     """A value in one line."""
+    if isinstance(value, bytes) and len(value) > binary.SHORT:
+        return f"<{binary.described(value)}>"
     text = repr(value)
     return text if len(text) <= most else f"{text[: most - 1]}…"
 

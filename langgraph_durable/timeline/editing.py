@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from langgraph_durable.errors import ConfigurationError
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 TYPE, KEPT, FIELDS = "$type", "$kept", "fields"
 MARKS = {TYPE, KEPT}
 _WORDS = (str, int, float, bool, type(None))
+_TOKENS = re.compile(r'"(?:\\.|[^"\\])*"|[][{},:]|[^][{},:"\s]+')
+Path = tuple[str | int, ...]
 
 
 def fields_of(value: Any) -> dict[str, Any] | None:
@@ -32,6 +36,42 @@ def fields_of(value: Any) -> dict[str, Any] | None:
     if isinstance(names, dict):
         return {name: getattr(value, name) for name in names if hasattr(value, name)}
     return None
+
+
+class Misfit(Exception):
+    """A part of an edited text that stands for no value."""
+
+    def __init__(self, path: Path, message: str) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+def _misfit(error: Exception, fields: dict[str, Any], path: Path) -> Misfit:
+    """What a class complains about; about which field, where it says so (pydantic does)."""
+    for found in error.errors() if hasattr(error, "errors") else ():
+        if found["loc"] and found["loc"][0] in fields:
+            return Misfit((*path, found["loc"][0]), found["msg"])
+    return Misfit(path, str(error))
+
+
+def line_of(text: str, wanted: Path) -> int:
+    """The line of a JSON text on which the value at a path is, or the nearest one around it."""
+    path: list[str | int | None] = []  # of the value that comes next; None before its key
+    word, best, deepest = "", 1, 0
+    for token in _TOKENS.finditer(text):
+        sign = token.group()
+        if sign == ":":
+            path[-1] = json.loads(word)
+        elif sign == ",":
+            path[-1] = path[-1] + 1 if isinstance(path[-1], int) else None
+        elif sign in "]}":
+            path.pop()
+        elif deepest < len(path) and tuple(path) == wanted[: len(path)]:
+            best, deepest = text.count("\n", 0, token.start()) + 1, len(path)
+        word = sign
+        if sign in "[{":
+            path.append(0 if sign == "[" else None)
+    return best
 
 
 class _Writer:
@@ -64,29 +104,34 @@ class _Writer:
         self.models[name] = type(value)
         return {TYPE: name, FIELDS: {key: self.plain(one) for key, one in fields.items()}}
 
-    def value(self, plain: Any) -> Any:
-        """The inverse of `plain`, for edited text too."""
+    def value(self, plain: Any, path: Path) -> Any:
+        """The inverse of `plain`, for edited text too; raises `Misfit`."""
         if isinstance(plain, list):
-            return [self.value(one) for one in plain]
+            return [self.value(one, (*path, at)) for at, one in enumerate(plain)]
         if not isinstance(plain, dict):
             return plain
         if KEPT in plain:
             at = plain[KEPT]
             if type(at) is not int or not 0 <= at < len(self.kept):
-                raise ValueError(f'"{KEPT}": {at!r} stands for no value of this state')
+                raise Misfit((*path, KEPT), f'"{KEPT}": {at!r} stands for no value of this state')
             return self.kept[at]
         if TYPE in plain:
-            return self._model(plain)
-        return {key: self.value(one) for key, one in plain.items()}
+            return self._model(plain, path)
+        return {key: self.value(one, (*path, key)) for key, one in plain.items()}
 
-    def _model(self, plain: dict[str, Any]) -> Any:
-        made = self.models.get(plain[TYPE])
+    def _model(self, plain: dict[str, Any], path: Path) -> Any:
+        name, fields = plain[TYPE], plain.get(FIELDS)
+        made = self.models.get(name) if isinstance(name, str) else None
         if made is None:
-            raise ValueError(f'"{TYPE}": {plain[TYPE]!r} is no type of this state')
-        fields = plain.get(FIELDS)
+            raise Misfit((*path, TYPE), f'"{TYPE}": {name!r} is no type of this state')
         if not isinstance(fields, dict):
-            raise ValueError(f'a value of type {plain[TYPE]} needs its "{FIELDS}"')
-        return made(**{key: self.value(one) for key, one in fields.items()})
+            raise Misfit(path, f'a value of type {name} needs its "{FIELDS}"')
+        path = (*path, FIELDS)
+        given = {key: self.value(one, (*path, key)) for key, one in fields.items()}
+        try:
+            return made(**given)
+        except Exception as error:
+            raise _misfit(error, fields, path) from error
 
 
 def to_plain(value: Any) -> Any:
@@ -135,39 +180,40 @@ class Draft:
 
     def _value(self, name: str, plain: Any) -> Any:
         try:
-            return self._writer.value(plain)
-        except Exception as error:
-            number = self._line_of(name)
-            raise ConfigurationError(f"line {number}, channel {name!r}: {error}") from error
+            return self._writer.value(plain, (name,))
+        except Misfit as error:
+            number = line_of(self.text, error.path)
+            raise ConfigurationError(
+                f"line {number}, channel {name!r}: {error}: {self._line(number)}"
+            ) from error
 
     def _line(self, number: int) -> str:
-        lines = self.text.splitlines()
+        lines = self.text.split("\n")
         return lines[number - 1].strip() if 0 < number <= len(lines) else ""
-
-    def _line_of(self, channel: str) -> int:
-        start = f"  {json.dumps(channel, ensure_ascii=False)}:"
-        lines = enumerate(self.text.splitlines(), 1)
-        return next((number for number, line in lines if line.startswith(start)), 1)
 
     def save(self, *, as_node: str | None = None) -> Step:
         """Store the edited state as a new checkpoint after the step; a fork, the old one stays."""
-        return self._step.fork(replacing(self._step, self.changes()), as_node=as_node)
+        return self._step.fork(self._update(), as_node=as_node)
 
     async def asave(self, *, as_node: str | None = None) -> Step:
         """`save`, off the event loop."""
-        changes = replacing(self._step, self.changes())
-        return await self._step.afork(changes, as_node=as_node)
+        return await self._step.afork(self._update(), as_node=as_node)
+
+    def _update(self) -> dict[str, Any]:
+        changes = self.changes()
+        channels = getattr(self._step._timeline.graph, "channels", {})
+        unknown = next((name for name in changes if channels and name not in channels), None)
+        if unknown is not None:
+            number = line_of(self.text, (unknown,))
+            raise ConfigurationError(f"line {number}: the graph has no channel {unknown!r}")
+        return replacing(channels, changes)
 
 
-def replacing(step: Step, changes: dict[str, Any]) -> dict[str, Any]:
+def replacing(channels: Mapping[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """The same changes so that reducers do not add them to what is there."""
     from langgraph.channels.binop import BinaryOperatorAggregate
     from langgraph.types import Overwrite
 
-    channels = getattr(step._timeline.graph, "channels", {})
-    unknown = sorted(set(changes) - set(channels)) if channels else []
-    if unknown:
-        raise ConfigurationError(f"the graph has no channel {unknown[0]!r}")
     return {
         name: Overwrite(value)
         if isinstance(channels.get(name), BinaryOperatorAggregate) or _is_delta(channels.get(name))

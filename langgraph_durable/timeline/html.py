@@ -6,15 +6,18 @@ JupyterLab, VS Code, GitHub's viewers and a file, also under a policy that forbi
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import Iterable, Mapping
+from contextvars import ContextVar
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from langgraph_durable.timeline import text
+from langgraph_durable.timeline import binary, text
+from langgraph_durable.timeline.binary import amount
 from langgraph_durable.timeline.compare import Comparison, is_message
 from langgraph_durable.timeline.diff import Change, Diff, lines, short
 from langgraph_durable.timeline.editing import fields_of
-from langgraph_durable.timeline.plot import amount
 from langgraph_durable.timeline.style import STYLE
 from langgraph_durable.timeline.timeline import seconds
 
@@ -30,6 +33,10 @@ MOST_TEXT = 20_000
 MOST_ITEMS = 200
 OPENED = 50
 """Steps whose values are part of the page; older ones are listed only."""
+ROOM = 8_000_000
+"""Characters of pictures and artifacts in a timeline; a state repeats them at every step."""
+_room: ContextVar[list[int] | None] = ContextVar("_room", default=None)
+"""What is left of it, while a timeline is made."""
 
 
 def page(body: str) -> str:
@@ -62,8 +69,9 @@ def value(value: Any, depth: int = 0) -> str:
         return message(value)
     if isinstance(value, (bytes, bytearray, memoryview)):
         return _binary(bytes(value))
-    if hasattr(type(value), "_lgd_html_"):  # an artifact shows itself
-        return str(value._lgd_html_())
+    itself = _itself(value)
+    if itself is not None:
+        return itself
     if depth < 6 and isinstance(value, Mapping):
         return _table([(str(key), one) for key, one in value.items()], f"{len(value)} keys", depth)
     if depth < 6 and isinstance(value, (list, tuple)):
@@ -92,20 +100,43 @@ def _text(value: str) -> str:
     )
 
 
-_PICTURES = {b"\x89PNG\r\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
 MOST_PICTURE = 1_000_000
 
 
 def _binary(value: bytes) -> str:
     """Pictures as pictures, other bytes as their size and beginning."""
-    kind = next((kind for start, kind in _PICTURES.items() if value.startswith(start)), None)
-    note = f'<span class="note">{kind or "bytes"}, {amount(len(value))}</span>'
+    kind = binary.picture_type(value)
+    note = f'<span class="note">{binary.described(value)}</span>'
     if kind and len(value) <= MOST_PICTURE:
-        import base64
-
         data = base64.b64encode(value).decode()
-        return f'<img alt="{kind}" src="data:{kind};base64,{data}"> {note}'
-    return f"<code>{escape(value[:24].hex(' '))}{'…' if len(value) > 24 else ''}</code> {note}"
+        return _if_room(f'<img alt="{kind}" src="data:{kind};base64,{data}"> {note}', note)
+    start, more = value[: binary.SHORT].hex(" "), "…" if len(value) > binary.SHORT else ""
+    return f"<code>{start}{more}</code> {note}"
+
+
+def _itself(value: Any) -> str | None:
+    """What knows how to show itself: an artifact, or what draws a picture for notebooks."""
+    kind = type(value)
+    try:
+        if hasattr(kind, "_lgd_html_"):
+            note = f'<span class="note">{escape(short(value))}</span>'
+            return _if_room(str(value._lgd_html_()), note)
+        drawn = value._repr_png_() if hasattr(kind, "_repr_png_") else None
+    except Exception as error:
+        reason = f"({kind.__name__} cannot be shown: {type(error).__name__}: {error})"
+        return f'<span class="note">{escape(reason)}</span>'
+    return _binary(drawn) if isinstance(drawn, bytes) and drawn else None
+
+
+def _if_room(shown: str, note: str) -> str:
+    """What is shown, or only a note of it where the page has grown too large."""
+    left = _room.get()
+    if left is None:
+        return shown
+    if len(shown) > left[0]:
+        return note
+    left[0] -= len(shown)
+    return shown
 
 
 def _table(rows: list[tuple[str, Any]], label: str, depth: int) -> str:
@@ -131,9 +162,26 @@ def message(message: Any) -> str:
         f'<div class="call">{escape(called(call))}</div>'
         for call in getattr(message, "tool_calls", None) or ()
     )
-    shown = _text(content) if isinstance(content, str) else value(content, 1)
+    blocks = content if isinstance(content, list) else [content]
+    shown = "".join(f"<div>{_block(block)}</div>" for block in blocks)
     kind = escape(str(message.type))
     return f'<div class="said"><b class="who">{kind}</b><div>{shown}{calls}</div></div>'
+
+
+def _block(block: Any) -> str:
+    """A part of a message's content: text as text, a picture in it as a picture."""
+    if not isinstance(block, Mapping):
+        return value(block, 1)
+    if block.get("type") == "text" and isinstance(block.get("text"), str):
+        return _text(block["text"])
+    linked = block.get("image_url")
+    url = linked.get("url") if isinstance(linked, Mapping) else linked
+    data = block.get("base64") or str(url or "").partition(";base64,")[2]
+    try:
+        held = base64.b64decode(data, validate=True)
+    except (binascii.Error, TypeError, ValueError):
+        held = b""
+    return _binary(held) if binary.picture_type(held) else value(block, 1)
 
 
 def called(call: Mapping[str, Any]) -> str:
@@ -218,7 +266,8 @@ def _facts(step: Step) -> str:
         "created": step.created_at.isoformat(" ", "milliseconds") if step.created_at else "",
         "next": ", ".join(step.next),
         "size": amount(step.bytes),
-        "environment": dict(step.environment),
+        "tags": ", ".join(step.tags),
+        "environment": dict(step.environment or {}),
     }
     return value({name: fact for name, fact in facts.items() if fact})
 
@@ -261,8 +310,13 @@ def timeline(timeline: Timeline) -> str:
     count = f"{len(rows)} steps" if complete else f"the newest {len(rows)} steps"
     opened = {one.id for one, _ in rows[-OPENED:]} if complete else _affordable(rows)
     out = [f'<p>{name} <span class="note">{count}</span></p>']
+    room = _room.set([ROOM])
+    try:  # the newest first: if room is short, they have the pictures
+        bodies = {one.id: step(one) for one, _ in reversed(rows) if one.id in opened}
+    finally:
+        _room.reset(room)
     for one, row in rows:
-        body = step(one) if one.id in opened else ""
+        body = bodies.get(one.id, "")
         inner = (
             "".join(_line(child, 1, step(child), False) for child in one.children)
             if complete

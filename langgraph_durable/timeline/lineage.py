@@ -54,17 +54,20 @@ def rows(headers: Sequence[Header], head: str | None = None) -> list[Row]:
     """The tree in drawing order: a step, then its branches, each whole, then what goes on from it.
 
     The branch that leads to `head` (or else to the newest step) is the main line in lane 0; forks
-    are one lane further in than the step they leave.
+    are one lane further in than the step they leave. So are steps without a parent, unless they
+    are over before the main line begins: of a pruned thread those are what was kept of its past.
     """
     by_id = {header.id: header for header in headers}
     below = children(headers)
     newest = max(by_id, default=None)
-    main = set(parent_chain(by_id, head if head in by_id else newest)) if newest else set()
+    line = parent_chain(by_id, head if head in by_id else newest) if newest else []
+    main, first = set(line), line[-1] if line else ""
     out: list[Row] = []
     drawn: set[str] = set()
     # Drawing is depth first with a stack of our own: 10,000 steps would be too deep to recurse.
     stack: list[tuple[str, int, str | None]] = [
-        (id, 0 if id in main else 1, None) for id in sorted(below.get(None, ()), reverse=True)
+        (id, 0 if id in main or _last(below, id) < first else 1, None)
+        for id in sorted(below.get(None, ()), reverse=True)
     ]
     while stack:
         id, lane, fork_of = stack.pop()
@@ -83,6 +86,15 @@ def rows(headers: Sequence[Header], head: str | None = None) -> list[Row]:
     return out
 
 
+def _last(below: Mapping[str | None, Sequence[str]], root: str) -> str:
+    """The greatest id among a step and all that descend from it."""
+    found, some = root, [root]
+    while some:
+        some = [child for id in some for child in below.get(id, ())]
+        found = max(found, *some) if some else found
+    return found
+
+
 def branches(headers: Sequence[Header]) -> list[list[str]]:
     """Every branch from its fork (or the beginning) to its end, oldest first.
 
@@ -90,8 +102,9 @@ def branches(headers: Sequence[Header]) -> list[list[str]]:
     """
     found: list[list[str]] = []
     at: dict[int, list[str]] = {}
+    roots = set(children(headers).get(None, ()))
     for row in rows(headers):
-        if row.fork_of is not None or row.lane not in at:
+        if row.fork_of is not None or row.id in roots or row.lane not in at:
             at[row.lane] = []
             found.append(at[row.lane])
         at[row.lane].append(row.id)
@@ -99,10 +112,22 @@ def branches(headers: Sequence[Header]) -> list[list[str]]:
 
 
 def ran(header: Header, parent: Header | None) -> list[str]:
-    """The nodes whose triggers were consumed between a step and its parent."""
-    before: Mapping[str, Any] = parent.seen if parent else {}
+    """The nodes whose triggers were consumed between a step and its parent.
+
+    Where the parent was removed, those that consumed the newest: versions grow with every step.
+    """
+    own = {node: seen for node, seen in header.seen.items() if not node.startswith("__")}
+    if parent is None:
+        ages = {node: max(map(_age, seen.values()), default=0) for node, seen in own.items()}
+        return sorted(node for node, age in ages.items() if age == max(ages.values()))
     return sorted(
-        node
-        for node, seen in header.seen.items()
-        if not node.startswith("__") and dict(seen) != dict(before.get(node) or {})
+        node for node, seen in own.items() if dict(seen) != dict(parent.seen.get(node) or {})
     )
+
+
+def _age(version: Any) -> float:
+    """A channel's version as a number; savers count in numbers, or in text before a point."""
+    try:
+        return float(str(version).partition(".")[0])
+    except ValueError:
+        return 0

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
+from langgraph_durable.timeline.binary import amount
+
 if TYPE_CHECKING:
     from langgraph_durable.timeline.step import Step
     from langgraph_durable.timeline.timeline import Timeline
@@ -29,15 +31,6 @@ def sampled(steps: Sequence[Step]) -> list[Step]:
     if len(steps) <= MOST:
         return list(steps)
     return [steps[round(at * (len(steps) - 1) / (MOST - 1))] for at in range(MOST)]
-
-
-def amount(size: float) -> str:
-    """Bytes for people."""
-    for unit in ("B", "kB", "MB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} GB"
 
 
 class Plot:

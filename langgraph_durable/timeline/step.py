@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from langgraph_durable.timeline import actions, editing, lineage
-from langgraph_durable.timeline.diff import Diff
+from langgraph_durable.timeline.diff import Diff, short
 from langgraph_durable.timeline.diff import diff as differences
 from langgraph_durable.timeline.headers import (
     CONTROL,
@@ -25,14 +25,19 @@ if TYPE_CHECKING:
 
     from langgraph_durable.timeline.timeline import Timeline
 
+TAGS = "checkpoint_tags", "tags"
+"""Metadata that hold tags: those of `saver.tag`, and those that a run was given."""
 CONTINUES = "loop"
 """The source of steps that a run made of its own accord."""
 
 
 def tags_of(metadata: Mapping[str, Any]) -> tuple[str, ...]:
     """The tags of a checkpoint, as its metadata tells them."""
-    found = metadata.get("tags") or ()
-    return (found,) if isinstance(found, str) else tuple(map(str, found))
+    found: list[str] = []
+    for key in TAGS:
+        tags = metadata.get(key) or ()
+        found += [tags] if isinstance(tags, str) else map(str, tags)
+    return tuple(dict.fromkeys(found))
 
 
 def may_have_sent(header: Header) -> bool:
@@ -89,11 +94,11 @@ class Step:
         return tags_of(self._header.metadata)
 
     @property
-    def environment(self) -> Mapping[str, Any]:
-        """What was noted about the program that stored it; empty if nothing was."""
+    def environment(self) -> Mapping[str, Any] | None:
+        """What the saver noted about the program that stored it; None if it notes nothing."""
         look: Any = getattr(self._timeline.saver, "environment", None)
-        found = look(self.config) if look else self._header.metadata.get("environment")
-        return found if isinstance(found, Mapping) else {}
+        found = look(self.config) if callable(look) else None
+        return found if isinstance(found, Mapping) and found else None
 
     @property
     def created_at(self) -> datetime | None:
@@ -207,7 +212,7 @@ class Step:
         """The serialised size of each value of the state."""
         serde = self._timeline.saver.serde
         values = self.values if isinstance(self.values, dict) else {"(value)": self.values}
-        return {name: len(serde.dumps_typed(value)[1]) for name, value in values.items()}
+        return {name: _size(serde, value) for name, value in values.items()}
 
     @property
     def bytes(self) -> int:
@@ -284,6 +289,18 @@ class Step:
         from langgraph_durable.timeline import html
 
         return html.page(html.step(self, open=True))
+
+
+def _size(serde: Any, value: Any) -> int:
+    """The serialised size; a handle that only a saver can store counts as long as it looks."""
+    try:
+        return len(serde.dumps_typed(value)[1])
+    except Exception:
+        if isinstance(value, Mapping):
+            return sum(_size(serde, key) + _size(serde, one) for key, one in value.items())
+        if isinstance(value, (list, tuple)):
+            return sum(_size(serde, one) for one in value)
+        return len(short(value, 1000))
 
 
 def is_internal(channel: str) -> bool:

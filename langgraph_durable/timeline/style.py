@@ -17,6 +17,7 @@ STYLE = (
     ".lgd table{border-collapse:collapse;margin:2px 0;border:0}"
     ".lgd th,.lgd td{text-align:left!important;vertical-align:top;padding:2px 10px 2px 0;font-weight:400;"
     "border:0;background:none;white-space:normal;color:inherit;max-width:760px}"
+    ".lgd td>table{margin:-2px 0 0}.lgd caption{caption-side:bottom;text-align:left;padding:2px 0;color:var(--dim)}"
     ".lgd tr{background:none!important}.lgd th{color:var(--dim);white-space:nowrap}"
     ".lgd code,.lgd .lines{font:12px/1.5 ui-monospace,monospace;background:none;color:inherit}"
     ".lgd .text,.lgd .lines div{white-space:pre-wrap;overflow-wrap:anywhere}"

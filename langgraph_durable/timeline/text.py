@@ -75,8 +75,10 @@ def step(step: Step) -> str:
         "created": step.created_at.isoformat(" ", "seconds") if step.created_at else None,
         "took": seconds(step.took) or None,
         "next": ", ".join(step.next) or None,
+        "tags": ", ".join(step.tags) or None,
         "asked": "; ".join(short(getattr(one, "value", one)) for one in step.interrupts) or None,
         "error": step.error,
+        "environment": ", ".join(f"{k} {v}" for k, v in (step.environment or {}).items()) or None,
     }
     out = [head, *(f"  {name}: {fact}" for name, fact in facts.items() if fact is not None)]
     values = step.values if isinstance(step.values, dict) else {"value": step.values}

@@ -344,12 +344,12 @@ class Timeline:
     def watch(
         self, *, every: float = 1.0, timeout: float | None = None, show: bool = True
     ) -> Iterator[Step]:
-        """Follow a live thread: gives each new step, and shows it in the terminal or notebook.
+        """Follow a live thread: gives each step stored from now on, and shows it.
 
         Args:
             every: seconds between two looks.
             timeout: seconds after which to stop if nothing new came; None waits for ever.
-            show: print what is new, or update the cell.
+            show: print what is new in a terminal, or update the cell of a notebook.
         """
         from langgraph_durable.timeline.watch import watch
 

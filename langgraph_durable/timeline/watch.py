@@ -18,18 +18,21 @@ if TYPE_CHECKING:
 def watch(timeline: Timeline, every: float, timeout: float | None, show: bool) -> Iterator[Step]:
     """New steps as they come; see `Timeline.watch`."""
     for name, value in (("every", every), ("timeout", timeout)):
-        if value is not None and (isinstance(value, bool) or not value >= 0):
+        is_number = type(value) in (int, float) or (name == "timeout" and value is None)
+        if not is_number or (value is not None and not value >= 0):
             raise ConfigurationError(f"{name} is a number of seconds, not {value!r}")
-    return _follow(timeline, every, timeout, _display(timeline) if show else None)
+    timeline.refresh()
+    newest = max((step.id for step in timeline.recent(1)), default="")
+    display = _display(timeline) if show else None
+    return _follow(timeline, newest, every, timeout, display)
 
 
 def _follow(
-    timeline: Timeline, every: float, timeout: float | None, display: Any
+    timeline: Timeline, newest: str, every: float, timeout: float | None, display: Any
 ) -> Iterator[Step]:
-    timeline.refresh()
-    newest = max((step.id for step in timeline.recent(1)), default="")
     quiet_since = time.monotonic()
     while timeout is None or time.monotonic() - quiet_since < timeout:
+        timeline.refresh()
         fresh = _since(timeline, newest)
         for step in fresh:
             newest, quiet_since = step.id, time.monotonic()
@@ -37,7 +40,6 @@ def _follow(
                 display(step)
             yield step
         time.sleep(every)
-        timeline.refresh()
 
 
 def _since(timeline: Timeline, newest: str) -> list[Step]:

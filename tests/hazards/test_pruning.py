@@ -14,10 +14,18 @@ from langgraph_durable import KeepLast
 Everything = dict[tuple[str, str, str], Any]
 
 
+def all_of(name: str) -> Any:
+    return {"configurable": {"thread_id": name}}
+
+
 def everything(saver: Any) -> Everything:
-    """All that is stored, read to the last item; a parent that was removed may be missing."""
+    """All that is stored, read to the last item; a parent that was removed may be missing.
+
+    Thread by thread: a list of all threads leaves out what is damaged.
+    """
     found = {}
-    for each in saver.list(None):
+    listed = [t for name in saver.stats().threads for t in saver.list(all_of(name))]
+    for each in listed:
         place = each.config["configurable"]
         data = victim.plain(each)
         del data["parent"]

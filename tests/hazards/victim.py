@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import itertools
+import logging
 import operator
 import os
 import random
@@ -510,6 +511,13 @@ def prune_once(kind: str, path: str, keep: int) -> None:
     time.sleep(60)
 
 
+class Alarm(logging.Handler):
+    """Tells of what a list of all threads leaves out."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        acknowledge("failed", error=record.getMessage()[:2000])
+
+
 def prune_among(kind: str, path: str, turns: int, member: int) -> None:
     """The first two run graphs, the next two prune them all the while, the last one reads."""
     saver: Any = open_store(kind, path)
@@ -518,6 +526,7 @@ def prune_among(kind: str, path: str, turns: int, member: int) -> None:
         for turn in range(1, turns + 1):
             graph.invoke(turn_input(turn), thread(f"t{member}"), durability="sync")
         return
+    logging.getLogger("langgraph_durable").addHandler(Alarm(logging.ERROR))
     dice, ended = random.Random(member), False
     while not ended:
         states = [graph.get_state(thread(f"t{n}")) for n in (0, 1)]
@@ -526,6 +535,8 @@ def prune_among(kind: str, path: str, turns: int, member: int) -> None:
             saver.prune(strategy=dice.choice(POLICIES))
         else:
             acknowledge("read", count=sum(1 for _ in saver.list(None)))
+            for n in (0, 1):
+                list(saver.list({"configurable": {"thread_id": f"t{n}"}}))
 
 
 def hold_lock(path: str, how: str, seconds: float) -> None:
