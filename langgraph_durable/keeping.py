@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from langgraph_durable import addresses
@@ -22,12 +23,15 @@ from langgraph_durable.errors import ArtifactCorrupt, ConfigurationError
 
 if TYPE_CHECKING:
     from langgraph_durable._core.engine import Engine
+    from langgraph_durable._core.storage import Storage
 
 T = TypeVar("T")
 Do = Callable[..., Awaitable[Any]]
 Progress = Callable[[int, int], None]
 BATCH = 64
 """Objects between two reports of progress."""
+SHORT = 300.0
+"""Seconds of grace below which a writer may be slower: claims are read again before objects go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +87,7 @@ class Keeping:
         async def _later(self, flow: Callable[[Do], Coroutine[Any, Any, T]]) -> T: ...
 
     async def _all_claims(self, do: Do) -> set[Claim]:
-        found: set[Claim] = set()
-        after = None
-        while True:
-            page, after = await do(self._engine.storage.claims(after), writes=False)
-            found.update(map(claims.unpack, page))
-            if after is None:
-                return found
+        return await _claimed(self._engine.storage, partial(do, writes=False))
 
     # ---- collecting --------------------------------------------------------------------------
 
@@ -102,8 +100,9 @@ class Keeping:
     ) -> Collected:
         """Remove artifacts that no stored value needs any more.
 
-        Safe beside writers in all processes, as long as `grace` is longer than any of them takes
-        from uploading to having written the row; below five minutes only if nobody else writes.
+        Safe beside writers in all processes. A writer may be killed at any moment, as long as
+        `grace` is a minute longer than it takes from uploading to having written the row. Below
+        five minutes all claims are read again before each step, which takes time in a large store.
         Objects of other databases and other applications in the same store are not touched.
 
         Args:
@@ -141,8 +140,12 @@ class Keeping:
             objects = await do(_listed(shelf, place), writes=False)
             for at in range(0, len(objects), BATCH):
                 some = objects[at : at + BATCH]
-                step = _sweep(shelf, place, some, alive, before[place], dry_run)
-                total, looked = _added(total, await do(step)), looked + len(some)
+                step = _orphans(shelf, place, some, alive, before[place])
+                orphans = await do(step, writes=False)
+                if not dry_run and orphans:
+                    again = self._engine.storage if grace < SHORT else None
+                    orphans = await do(_sweep(shelf, place, orphans, before[place], again))
+                total, looked = _added(total, some, orphans), looked + len(some)
                 if progress is not None:
                     progress(looked, total.removed)
         shelf.forget()
@@ -234,40 +237,69 @@ async def _listed(shelf: Shelf, place: tuple[str, str]) -> list[tuple[Found, lis
     return list(sweeping.objects(shelf.at(place[1]), place[0]))
 
 
-async def _sweep(
+def _is_needed(shelf: Shelf, place: tuple[str, str], key: str, alive: set[str]) -> bool:
+    """Something claims it. A copy left behind by a move goes, if the one that counts is there."""
+    best = shelf.names[place[0]][0]
+    return key in alive and (place[1] == best or shelf.at(best).stat(key) is None)
+
+
+async def _orphans(
     shelf: Shelf,
     place: tuple[str, str],
     some: list[tuple[Found, list[Found]]],
     alive: set[str],
     before: float,
-    dry_run: bool,
-) -> Collected:
-    """Remove those of some objects that nothing claims and nobody has used since `before`."""
-    id, url = place
-    store = shelf.at(url)
-    best = shelf.at(shelf.names[id][0])
+) -> list[Found]:
+    """Those of some objects that nothing claims and nobody has used since `before`."""
+    old = [one for one, marks in some if all(each.time <= before for each in (one, *marks))]
+    return [one for one in old if not _is_needed(shelf, place, sweeping.object_of(one.key), alive)]
 
-    def act(found: tuple[Found, list[Found]]) -> int | None:
-        one, marks = found
-        if any(each.time > before for each in (one, *marks)):
-            return None
-        key = one.key.removesuffix(sweeping.USED).removesuffix(sweeping.DOOMED)
-        # A copy left behind by a move goes, if the one that counts is there.
-        if key in alive and (store is best or best.stat(key) is None):
-            return None
-        if dry_run:
-            return one.size if one.key == key else None
-        gone = sweeping.remove(store, key, before)
-        return one.size if gone and one.key == key else None
 
-    sizes = in_parallel(act, some)
-    gone = [size for size in sizes if size is not None]
+async def _sweep(
+    shelf: Shelf,
+    place: tuple[str, str],
+    orphans: list[Found],
+    before: float,
+    again: Storage | None,
+) -> list[Found]:
+    """Remove orphans, unless they were used or (where claims are read `again`) claimed since."""
+    store = shelf.at(place[1])
+    keys = [sweeping.object_of(one.key) for one in orphans]
+    dooms = in_parallel(lambda key: sweeping.Doom(store, key), keys)
+    try:
+        alive = set() if again is None else {claim.key for claim in await _claimed(again)}
+
+        def act(n: int) -> bool:
+            needed = _is_needed(shelf, place, keys[n], alive)
+            return not needed and dooms[n].carry_out(before)
+
+        gone = in_parallel(act, range(len(keys)))
+    finally:
+        in_parallel(sweeping.Doom.lift, dooms)
+    return [one for one, is_gone in zip(orphans, gone, strict=True) if is_gone]
+
+
+async def _claimed(storage: Storage, do: Do | None = None) -> set[Claim]:
+    """All claims; each page by `do`, or in the step that is under way."""
+    found: set[Claim] = set()
+    after = None
+    while True:
+        asked = storage.claims(after)
+        page, after = await (asked if do is None else do(asked))
+        found.update(map(claims.unpack, page))
+        if after is None:
+            return found
+
+
+def _added(total: Collected, some: list[tuple[Found, list[Found]]], gone: list[Found]) -> Collected:
     objects = sum(claims.KEY.fullmatch(one.key) is not None for one, _ in some)
-    return Collected(len(gone), sum(gone), objects - len(gone), dry_run)
-
-
-def _added(a: Collected, b: Collected) -> Collected:
-    return Collected(a.removed + b.removed, a.bytes + b.bytes, a.kept + b.kept, a.dry_run)
+    sizes = [one.size for one in gone if claims.KEY.fullmatch(one.key) is not None]
+    return Collected(
+        total.removed + len(sizes),
+        total.bytes + sum(sizes),
+        total.kept + objects - len(sizes),
+        total.dry_run,
+    )
 
 
 async def _problems(shelf: Shelf, wanted: list[Claim]) -> dict[Claim, tuple[str, str]]:

@@ -27,7 +27,7 @@ from langgraph_durable._core.evolution import VERSION, Evolution
 from langgraph_durable._core.header import Header, Version, split_checkpoint
 from langgraph_durable._core.lineage import Chain
 from langgraph_durable._core.memory import Entry, Learned, Memory, Part, Pledge, Record
-from langgraph_durable._core.offload import Packed, Shelf, UnknownStore
+from langgraph_durable._core.offload import Packed, Shelf, UnknownStore, Upload
 from langgraph_durable._core.outlines import Outline
 from langgraph_durable._core.records import (
     ORIGIN,
@@ -169,6 +169,11 @@ class Engine:
         if encoder.leaves and shelf is not None and shelf.writes and not shelf.is_entered:
             await shelf.enter(self.storage)
         return encoder.packed()
+
+    def _confirm(self, uploads: Sequence[Upload]) -> None:
+        """The row is written: no collector misses its claims from now on. Has one before?"""
+        if uploads and self.shelf is not None:
+            self.shelf.confirm(uploads)
 
     def _restore(
         self, loaded: Loaded, header: Header, decoder: Decoder, ns: str | None = None
@@ -332,7 +337,7 @@ class Engine:
         """Store a checkpoint whose parent is `place.id`."""
         began = time.perf_counter()
         for _ in range(TRIES):
-            draft = await self._draft_checkpoint(
+            draft, uploads = await self._draft_checkpoint(
                 serde, place, checkpoint, metadata, new_versions, guard
             )
             try:
@@ -340,6 +345,7 @@ class Engine:
             except Stale:
                 self.memory.forget(place.thread_id)
                 continue
+            self._confirm(uploads)
             if logger.isEnabledFor(logging.DEBUG):
                 saved = Place(place.thread_id, place.ns, draft.id)
                 self._log("saved", saved, metadata, stored.bytes, began)
@@ -354,7 +360,7 @@ class Engine:
         metadata: Mapping[str, Any],
         new_versions: Collection[str],
         guard: Guard,
-    ) -> CheckpointDraft:
+    ) -> tuple[CheckpointDraft, Sequence[Upload]]:
         thread_id, ns, parent = place
         part, base, linked = await self._base(serde, place)
         encoder = await self._encoder(serde, part)
@@ -416,7 +422,7 @@ class Engine:
             run,
             fresh,
         )
-        return CheckpointDraft(
+        draft = CheckpointDraft(
             thread_id=thread_id,
             epoch=part.epoch if part and (kept or linked or encoder.shared) else None,
             items=packed.items,
@@ -433,6 +439,7 @@ class Engine:
             root=guard.root,
             announce_run=_is_news(part, run),
         )
+        return draft, packed.uploads
 
     async def _base(
         self, serde: SerializerProtocol, place: Place
@@ -539,6 +546,7 @@ class Engine:
             except Stale:
                 self.memory.forget(thread_id)
                 continue
+            self._confirm(packed.uploads)
             if logger.isEnabledFor(logging.DEBUG):
                 self._log("saved writes of", place, {}, stored.bytes, began)
             return

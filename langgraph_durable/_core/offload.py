@@ -54,6 +54,7 @@ class Shelf(Desk, Protocol):
     def claim_on(self, raw: bytes, sha: bytes) -> Claim: ...
     def renew(self, claims: Iterable[Claim]) -> None: ...
     def keep(self, uploads: Sequence[Upload]) -> None: ...
+    def confirm(self, uploads: Sequence[Upload]) -> None: ...
     def fetch(self, claims: Sequence[Claim]) -> list[bytes | None]: ...
 
 
@@ -63,6 +64,8 @@ class Packed(NamedTuple):
     items: dict[bytes, bytes]
     claims: Mapping[bytes, tuple[Claim, ...]]
     """By the digest of the item, where it has any."""
+    uploads: Sequence[Upload] = ()
+    """What must be in its store, and is looked for again when the row is written."""
 
 
 def pack(
@@ -91,5 +94,6 @@ def pack(
         if own:
             claims[digest] = tuple(own)
             uploads.update(own)
-    shelf.keep([Upload(claim, content) for claim, content in uploads.items()])
-    return Packed(items, claims)
+    wanted = [Upload(claim, content) for claim, content in uploads.items()]
+    shelf.keep(wanted)
+    return Packed(items, claims, wanted)

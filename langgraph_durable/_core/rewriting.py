@@ -8,7 +8,7 @@ them in the place of the old ones. If the thread has changed meanwhile, it all b
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,7 +22,7 @@ from langgraph_durable._core.edits import EditedWrite
 from langgraph_durable._core.evolution import Edited, Opened
 from langgraph_durable._core.header import Header
 from langgraph_durable._core.memory import Entry, Part
-from langgraph_durable._core.offload import Packed
+from langgraph_durable._core.offload import Packed, Upload
 from langgraph_durable._core.records import (
     CheckpointRow,
     Edit,
@@ -58,6 +58,7 @@ class Draft(NamedTuple):
     versions: Mapping[int, int]
     """How many checkpoints there were of each version."""
     rewritten: int
+    uploads: Sequence[Upload] = ()
 
 
 @dataclass(slots=True)
@@ -93,6 +94,7 @@ class Rewriter:
             await self._engine.storage.edit(thread_id, decide)
             self._engine.memory.forget(thread_id)
             if done:
+                self._engine._confirm(draft.uploads)
                 return draft
         raise StorageBusy(
             f"thread {thread_id!r}: others wrote to it {TRIES} times while it was upgraded. "
@@ -159,7 +161,7 @@ class Rewriter:
         verify = partial(self._verify, serde, edits, edit, items | edit.add_items)
         await engine._with_stores(verify)
         before: frozenset[CheckpointRow | WriteRow] = frozenset((*listing.rows, *listing.writes))
-        return Draft(before, edit, dict(stored), len(old))
+        return Draft(before, edit, dict(stored), len(old), packed.uploads)
 
     def _is_old(self, opened: Opened) -> bool:
         version = self._evolution.version

@@ -22,6 +22,11 @@ PART = 8 << 20
 """Larger contents are sent in parts of this size, several at once."""
 _REFUSED = ("PermissionDeniedError", "UnauthenticatedError")
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
+_UNCONDITIONAL = re.compile(r"NotSupportedError|NotImplemented|\b501\b")
+
+
+class _Unconditional(Exception):
+    """This store has no conditional writes."""
 
 
 _first_used: dict[str, int] = {}
@@ -54,6 +59,7 @@ class ObjectArtifacts(ArtifactStore):
         self.url = url.rstrip("/")
         self._options = options
         self._made: Any = None
+        self._can_create = True
 
     @property
     def _store(self) -> Any:
@@ -77,6 +83,21 @@ class ObjectArtifacts(ArtifactStore):
         return self._made
 
     def put(self, key: str, content: bytes | Opener) -> None:
+        self._send(key, content, "overwrite")
+
+    def create(self, key: str, content: bytes | Opener) -> bool:
+        if not self._can_create:
+            return super().create(key, content)
+        try:
+            self._send(key, content, "create")
+        except FileExistsError:
+            return False
+        except _Unconditional:
+            self._can_create = False
+            return super().create(key, content)
+        return True
+
+    def _send(self, key: str, content: bytes | Opener, mode: str) -> None:
         import obstore
 
         with io.BytesIO(content) if isinstance(content, bytes) else content() as source:
@@ -84,9 +105,15 @@ class ObjectArtifacts(ArtifactStore):
             first = content if isinstance(content, bytes) else _filled(source)
             parts, large = _Parts(source, first), len(first) > PART
             body: Any = iter(parts) if large and not whole else first
+            # An upload in parts has no condition: it writes the same content over itself.
+            options: Any = {"chunk_size": PART} if large else {"mode": mode}
             try:
-                obstore.put(self._store, key, body, use_multipart=large, chunk_size=PART)
+                obstore.put(self._store, key, body, use_multipart=large, **options)
             except Exception as error:
+                if mode == "create" and type(error).__name__ == "AlreadyExistsError":
+                    raise FileExistsError(key) from error
+                if mode == "create" and _UNCONDITIONAL.search(f"{type(error).__name__} {error}"):
+                    raise _Unconditional from error
                 raise parts.error or self._explained(error) from error
 
     def open(self, key: str) -> BinaryIO:

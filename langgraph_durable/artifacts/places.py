@@ -81,6 +81,9 @@ class Guest(ArtifactStore):
     def put(self, key: str, content: bytes | Opener) -> None:
         self.inner.put(self._folder + key, content)
 
+    def create(self, key: str, content: bytes | Opener) -> bool:
+        return self.inner.create(self._folder + key, content)
+
     def open(self, key: str) -> BinaryIO:
         return self.inner.open(self._folder + key)
 

@@ -145,8 +145,13 @@ class Shelf:
     def keep(self, uploads: Sequence[Upload]) -> None:
         """Have all of these in their stores, several at once."""
         now = time.monotonic()
-        wanted = [each for each in uploads if now - self._fresh.get(each.claim, -FRESH) >= FRESH]
-        in_parallel(self._keep, wanted)
+        fresh: list[Upload] = []
+        old: list[Upload] = []
+        for each in uploads:
+            is_fresh = now - self._fresh.get(each.claim, -FRESH) < FRESH
+            (fresh if is_fresh else old).append(each)
+        in_parallel(self._keep, old)
+        self.confirm(fresh)  # a collector may have a shorter grace
         if len(self._fresh) > MOST_FRESH:
             self._fresh.clear()
 
@@ -158,16 +163,33 @@ class Shelf:
 
         in_parallel(one, list(claims))
 
-    def _keep(self, upload: Upload) -> None:
-        claim = upload.claim
+    def confirm(self, uploads: Sequence[Upload]) -> None:
+        """Have again what a collector has taken; after the rows it is the last that could."""
+
+        def one(upload: Upload) -> None:
+            key = upload.claim.key
+            _, found_in = self._places(upload.claim)
+            if not any(sweeping.stays(store, key) for store in found_in):
+                self._keep(upload)
+
+        in_parallel(one, uploads)
+
+    def _places(self, claim: Claim) -> tuple[list[ArtifactStore], list[ArtifactStore]]:
+        """The stores that are written to for a claim, and those where its object counts."""
         stores = self.stores_of(claim.store)
         mine = [store for store in stores if not isinstance(store, places.Lent)]
+        return mine, mine or stores
+
+    def _keep(self, upload: Upload) -> None:
+        claim = upload.claim
+        mine, found_in = self._places(claim)
         began = time.monotonic()
-        if not any(_renewed(store, claim.key) for store in mine or stores):
+        while not any(_renewed(store, claim.key) for store in found_in):
             content = _content(upload)
             if content is None or not mine:
                 raise self._missing(claim)
-            mine[0].put(claim.key, media.packed(content, claim.packing))
+            if mine[0].create(claim.key, media.packed(content, claim.packing)):
+                break  # else another writer was first: its object is renewed
         self._fresh[claim] = began
 
     def forget(self) -> None:

@@ -42,6 +42,14 @@ class ArtifactStore(ABC):
     def put(self, key: str, content: bytes | Opener) -> None:
         """Store an object whole or not at all; when this returns, it stays."""
 
+    def create(self, key: str, content: bytes | Opener) -> bool:
+        """`put`, unless the object is there; False if another writer was first.
+
+        A store that cannot tell writes the same content over itself, as here.
+        """
+        self.put(key, content)
+        return True
+
     @abstractmethod
     def open(self, key: str) -> BinaryIO:
         """The content as a stream; raises `KeyError` if there is no such object."""

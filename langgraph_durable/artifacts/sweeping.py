@@ -4,16 +4,24 @@ A collector may remove an object that no row claims and that nobody has used for
 writer that finds its content stored already *renews* the object before it writes the row: an empty
 object `.used` beside it, whose time counts as its own. The two can still meet, so:
 
-    collector   puts .doomed; looks at the times; deletes the object if both are old; then .doomed
-    writer      puts .used; waits while there is a .doomed; looks whether the object is still there
+    collector   puts .doomed; looks at the times, and with a short grace at the claims again;
+                deletes the object if both are old and nothing claims it; then .doomed
+    writer      puts .used; waits while there is a .doomed; looks whether the object is still there;
+                writes the row; waits while there is a .doomed; looks again
 
 If the writer's .used came before the collector looked, the object stays. If it came after, the
-writer waits for the end and sees that the object is gone, and uploads it again. Times are those of
-the store, so clocks need not agree.
+writer waits for the end and sees that the object is gone, and uploads it again. The second look
+does the same with the row in place of the .used: it holds whatever the times say, however short the
+grace is. Only a writer that is killed between its row and its second look relies on the grace.
+
+Two collectors share the mark: it holds the name of the one that has put it last. Who finds another
+name in it leaves the object, and the mark, to the other. Times are those of the store, so clocks
+need not agree.
 """
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Iterator
 
@@ -31,6 +39,11 @@ def renew(store: ArtifactStore, key: str) -> bool:
     if store.stat(key) is None:
         return False
     store.put(key + USED, b"")
+    return stays(store, key)
+
+
+def stays(store: ArtifactStore, key: str) -> bool:
+    """Whether an object is there, when no collector is about to remove it."""
     end = time.monotonic() + 2 * PATIENCE  # a collector that was killed leaves its mark
     while store.stat(key + DOOMED) is not None and time.monotonic() < end:
         time.sleep(PAUSE)
@@ -45,12 +58,17 @@ def clock(store: ArtifactStore, id: str) -> float:
     return time.time() if found is None else found.time
 
 
+def object_of(key: str) -> str:
+    """The key of an object, by its own or that of a mark beside it."""
+    return key.removesuffix(USED).removesuffix(DOOMED)
+
+
 def objects(store: ArtifactStore, id: str) -> Iterator[tuple[Found, list[Found]]]:
     """All objects of one id with the marks beside them; a mark without its object as such."""
     marks: dict[str, list[Found]] = {}
     found: dict[str, Found] = {}
     for one in store.list(folder(id)):
-        base = one.key.removesuffix(USED).removesuffix(DOOMED)
+        base = object_of(one.key)
         if KEY.fullmatch(base) is None:
             continue
         if base == one.key:
@@ -63,16 +81,35 @@ def objects(store: ArtifactStore, id: str) -> Iterator[tuple[Found, list[Found]]
         yield left[0], left[1:]
 
 
-def remove(store: ArtifactStore, key: str, before: float) -> bool:
-    """Delete an object unless it was used since; whether it is gone."""
-    began = time.monotonic()
-    store.put(key + DOOMED, b"")
-    try:
+class Doom:
+    """An object under the mark of one collector."""
+
+    def __init__(self, store: ArtifactStore, key: str) -> None:
+        self._store, self._key = store, key
+        self._name = secrets.token_bytes(16)
+        self._began = time.monotonic()
+        store.put(key + DOOMED, self._name)
+
+    def carry_out(self, before: float) -> bool:
+        """Delete the object unless it was used since; whether it is gone."""
+        store, key = self._store, self._key
         times = [found.time for one in (key, key + USED) if (found := store.stat(one))]
-        if any(when > before for when in times) or time.monotonic() - began > PATIENCE:
+        if any(when > before for when in times) or not self._is_own():
+            return False
+        if time.monotonic() - self._began > PATIENCE:
             return False
         store.delete(key)
         store.delete(key + USED)
         return True
-    finally:
-        store.delete(key + DOOMED)
+
+    def lift(self) -> None:
+        """Take the mark away, if it is this collector's."""
+        if self._is_own():
+            self._store.delete(self._key + DOOMED)
+
+    def _is_own(self) -> bool:
+        try:
+            with self._store.open(self._key + DOOMED) as mark:
+                return mark.read() == self._name
+        except KeyError:
+            return False

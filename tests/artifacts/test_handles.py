@@ -1,0 +1,189 @@
+"""`Artifact` handles, and tables and pictures of other libraries."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import backends
+import pytest
+from langchain_core.messages import HumanMessage
+from shelves import NOISE, config, objects, put, values
+
+from langgraph_durable import (
+    Artifact,
+    ArtifactMissing,
+    FileArtifacts,
+    SerializationError,
+    SqliteSaver,
+)
+from langgraph_durable.artifacts.stores import ArtifactStore
+
+
+@dataclass
+class Report:
+    title: str
+    file: Artifact
+
+
+def test_artifacts_survive_at_any_depth(
+    backend: backends.Open, store: ArtifactStore, tmp_path: Path
+) -> None:
+    source = tmp_path / "report.pdf"
+    source.write_bytes(NOISE)
+    file = Artifact.from_file(source)
+    note = Artifact.from_text("hello", name="note.txt")
+    state = {
+        "bare": file,
+        "deep": [{"x": (file, Report("r", note))}],
+        "messages": [HumanMessage("see", additional_kwargs={"file": note})],
+    }
+    with backend(tmp_path, artifacts=store) as saver:
+        put(saver, "t", state)
+    source.unlink()
+    with backend(tmp_path, artifacts=store) as another:
+        found = values(another, "t")
+        assert found == state
+        loaded = found["deep"][0]["x"][0]
+        assert (loaded.name, loaded.media_type, loaded.size) == (
+            *("report.pdf", "application/pdf"),
+            len(NOISE),
+        )
+        assert loaded.sha256 == file.sha256
+        assert loaded.read() == NOISE
+        assert asyncio.run(loaded.aread()) == NOISE
+        assert loaded.path().read_bytes() == NOISE
+        with loaded.open() as stream:
+            assert stream.read(10) == NOISE[:10]
+            stream.seek(0)
+            assert stream.read() == NOISE
+        assert found["deep"][0]["x"][1].file.text() == "hello"
+        assert len(objects(store, another)) == 2
+
+
+def test_a_loaded_handle_can_be_stored_elsewhere(
+    backend: backends.Open, files: FileArtifacts, tmp_path: Path
+) -> None:
+    with (
+        backend(tmp_path, artifacts=files) as saver,
+        SqliteSaver(tmp_path / "other.db") as other,
+    ):
+        put(saver, "t", {"a": Artifact.from_bytes(NOISE)})
+        loaded = values(saver, "t")["a"]
+        put(saver, "second", {"b": loaded})
+        put(other, "t", {"c": loaded})
+        saver.delete_thread("t")
+        saver.collect_artifacts(grace=0)
+        assert values(saver, "second")["b"].read() == NOISE
+        saver.delete_thread("second")
+        saver.collect_artifacts(grace=0)
+        assert values(other, "t")["c"].read() == NOISE
+
+
+def test_an_artifact_whose_content_is_gone_cannot_be_stored_again(
+    backend: backends.Open, files: FileArtifacts, tmp_path: Path
+) -> None:
+    with backend(tmp_path, artifacts=files) as saver:
+        put(saver, "t", {"a": Artifact.from_bytes(NOISE)})
+        loaded = values(saver, "t")["a"]
+        saver.delete_thread("t")
+        saver.collect_artifacts(grace=0)
+        with pytest.raises(ArtifactMissing):
+            put(saver, "second", {"b": loaded})
+        assert saver.get_tuple(config("second")) is None
+
+
+def test_a_file_that_changes_while_it_is_stored_is_refused(tmp_path: Path) -> None:
+    source = tmp_path / "growing.log"
+    source.write_text("one")
+    growing = Artifact.from_file(source)
+    assert growing.sha256
+    source.write_text("two")
+    with SqliteSaver(tmp_path / "agent.db") as saver:
+        with pytest.raises(SerializationError, match="has changed"):
+            put(saver, "t", {"a": growing})
+        assert saver.get_tuple(config("t")) is None
+
+
+def test_an_artifact_without_a_store_says_what_to_do(tmp_path: Path) -> None:
+    with SqliteSaver(tmp_path / "agent.db", artifacts=None) as saver:
+        with pytest.raises(SerializationError, match=r"channel 'a'\[\"b\"\].*pass artifacts="):
+            put(saver, "t", {"a": {"b": Artifact.from_bytes(b"x")}})
+        put(saver, "t", {"large": NOISE})
+        assert values(saver, "t") == {"large": NOISE}
+    assert not (tmp_path / "agent.db-artifacts").exists()
+
+
+def test_artifacts_show_themselves_and_go_into_messages() -> None:
+    png = b"\x89PNG\r\n\x1a\n" + b"0" * 20
+    image = Artifact.from_bytes(png, name="<x>.png")
+    assert 'src="data:image/png;base64,' in image._repr_mimebundle_()["text/html"]
+    assert "<x>" not in image._repr_mimebundle_()["text/html"]
+    table = Artifact.from_text("a,b\n1,<b>\n", name="t.csv", media_type="text/csv")
+    assert "<td>&lt;b&gt;</td>" in table._repr_mimebundle_()["text/html"]
+    assert repr(Artifact.from_bytes(b"12345", name="x.bin")) == (
+        "<Artifact x.bin, application/octet-stream, 5 B>"
+    )
+    assert image.as_content()["type"] == "image"
+    message = HumanMessage([{"type": "text", "text": "what is it?"}, image.as_content()])
+    assert message.content_blocks[1]["mime_type"] == "image/png"
+    assert image.data_url().startswith("data:image/png;base64,")
+
+
+# ---- other libraries ---------------------------------------------------------------------------
+
+
+def tables() -> Iterator[Any]:
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+    from PIL import Image
+
+    index = pd.Index(["p", "q"], name="key")
+    yield pd.DataFrame(
+        {"n": [1, 2], "t": ["x", None], "c": pd.Categorical(["u", "v"])}, index=index
+    )
+    yield pd.DataFrame({"when": pd.to_datetime(["2024-01-01", None]), "f": [1.5, float("nan")]})
+    yield pd.Series([1, 2], name="s")
+    yield pl.DataFrame({"a": [1, None], "b": [["x"], []]})
+    yield pl.Series("s", [1.5, None])
+    yield pa.table({"a": [1, 2], "b": [{"x": 1}, None]})
+    yield pa.RecordBatch.from_pylist([{"a": 1}])
+    for mode in ("RGB", "RGBA", "L", "P", "1"):
+        yield Image.new("RGB", (5, 4), (10, 200, 30)).convert(mode)
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_tables_and_pictures_come_back_equal(number: int, tmp_path: Path) -> None:
+    value = list(tables())[number]
+    with SqliteSaver(tmp_path / "a.db", offload_above=100) as saver:
+        put(saver, "t", {"a": [value], "b": {"x": value}})
+    with SqliteSaver(tmp_path / "a.db") as saver:
+        found = values(saver, "t")
+    for one in (found["a"][0], found["b"]["x"]):
+        assert type(one).__name__ == type(value).__name__
+        assert one.equals(value) if hasattr(value, "equals") else one == value
+
+
+def test_tables_that_would_not_come_back_equal_are_refused(tmp_path: Path) -> None:
+    import pandas as pd
+    from PIL import Image
+
+    with SqliteSaver(tmp_path / "a.db") as saver:
+        for value in (pd.DataFrame({"a": [1, "x"]}), Image.new("CMYK", (2, 2))):
+            with pytest.raises(SerializationError, match="exact"):
+                put(saver, "t", {"a": value})
+
+
+def test_a_timeline_shows_an_artifact_as_itself(tmp_path: Path) -> None:
+    from langgraph_durable.timeline import html
+
+    with SqliteSaver(tmp_path / "a.db") as saver:
+        png = b"\x89PNG\r\n\x1a\n" + NOISE[:1000]
+        put(saver, "t", {"image": Artifact.from_bytes(png, name="x.png")})
+        shown = html.value(values(saver, "t"))
+        assert 'src="data:image/png;base64,' in shown
+        assert "x.png, image/png" in shown

@@ -1,0 +1,308 @@
+"""Artifacts that are missing or altered, stores that fail: typed errors, nothing dangling."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import backends
+import objectstore
+import pytest
+import servers
+from shelves import BIG, NOISE, config, made, objects, put, values
+
+from langgraph_durable import (
+    Artifact,
+    ArtifactCorrupt,
+    ArtifactMissing,
+    ArtifactsUnreachable,
+    FileArtifacts,
+    MissingArtifact,
+    SerializationError,
+    SqliteSaver,
+    StorageError,
+    StorageFull,
+    StorageReadOnly,
+)
+from langgraph_durable.saver import DurableSaver
+from langgraph_durable.testing.model import Coloured, finish
+
+
+def spoil(store: FileArtifacts, saver: DurableSaver, how: Callable[[Path], None]) -> str:
+    [one] = objects(store, saver)
+    how(store.folder / one.key)
+    return one.key
+
+
+def test_a_missing_artifact_is_named_and_can_be_looked_past(
+    backend: backends.Open, files: FileArtifacts, tmp_path: Path
+) -> None:
+    with backend(tmp_path, artifacts=files) as saver:
+        at = put(saver, "t", {"image": NOISE, "rest": [1, 2]})
+        key = spoil(files, saver, Path.unlink)
+        with pytest.raises(ArtifactMissing) as raised:
+            values(saver, "t")
+        for part in ("'t'", at["configurable"]["checkpoint_id"], "'image'", key, files.url):
+            assert part in str(raised.value)
+        [problem] = saver.check_artifacts("t")
+        assert (problem.problem, problem.key, problem.channels) == ("missing", key, ("image",))
+        assert problem.checkpoints == (at["configurable"]["checkpoint_id"],)
+    with backend(tmp_path, artifacts=files, on_missing_artifact="placeholder") as saver:
+        found = values(saver, "t")
+        assert found["rest"] == [1, 2]
+        assert isinstance(found["image"], MissingArtifact)
+        with pytest.raises(SerializationError):
+            put(saver, "u", found)
+
+
+def _flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def _extend(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b"x")
+
+
+@pytest.mark.parametrize("content", [NOISE, BIG], ids=["plain", "compressed"])
+@pytest.mark.parametrize("how", [_flip, _cut, _extend])
+def test_an_altered_artifact_is_an_error(
+    content: Any, how: Callable[[Path], None], tmp_path: Path
+) -> None:
+    store = FileArtifacts(tmp_path / "artifacts")
+    with SqliteSaver(tmp_path / "a.db", artifacts=store) as saver:
+        put(saver, "t", {"a": content})
+        spoil(store, saver, how)
+        with pytest.raises(ArtifactCorrupt, match=r"'t'.*'a'.*lgd-"):
+            values(saver, "t")
+        assert [one.problem for one in saver.check_artifacts("t")] == ["altered"]
+
+
+def test_decompression_stops_at_the_recorded_size(tmp_path: Path) -> None:
+    import zstandard
+
+    store = FileArtifacts(tmp_path / "artifacts")
+    with SqliteSaver(tmp_path / "a.db", artifacts=store) as saver:
+        put(saver, "t", {"a": BIG})
+        bomb = zstandard.ZstdCompressor().compress(bytes(500_000_000))
+        spoil(store, saver, lambda path: path.write_bytes(bomb))
+        with pytest.raises(ArtifactCorrupt, match="longer"):
+            values(saver, "t")
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"secret_access_key": "wrong"}, StorageReadOnly),
+        ({"endpoint": "http://127.0.0.1:9"}, ArtifactsUnreachable),
+    ],
+    ids=["wrong credentials", "nobody there"],
+)
+def test_when_the_store_does_not_take_it_nothing_is_written(
+    backend: backends.Open, options: dict[str, Any], error: type[StorageError], tmp_path: Path
+) -> None:
+    store = objectstore.shared().store(tmp_path.name, retry_config={"max_retries": 1}, **options)
+    with backend(tmp_path, artifacts=store) as saver:
+        with pytest.raises(error, match="artifact store s3://lgd/"):
+            put(saver, "t", {"a": NOISE})
+        assert saver.get_tuple(config("t")) is None
+        put(saver, "t", {"a": "small"})
+
+
+def test_a_bucket_that_is_missing_is_an_error(tmp_path: Path) -> None:
+    store = objectstore.shared().store(tmp_path.name, bucket="nowhere")
+    with pytest.raises(StorageError, match="bucket"):
+        store.open("lgd-x/aa/b")
+
+
+def test_a_server_that_comes_back_is_waited_for(tmp_path: Path) -> None:
+    server = objectstore.S3()
+    try:
+        with SqliteSaver(tmp_path / "a.db", artifacts=server.store("x")) as saver:
+            put(saver, "t", {"a": NOISE})
+            server.signal(signal.SIGSTOP)
+            threading.Timer(1.0, server.signal, (signal.SIGCONT,)).start()
+            put(saver, "u", {"b": BIG})
+            assert values(saver, "u") == {"b": BIG}
+            server.kill()
+            quick = server.store("x", retry_config={"max_retries": 0})
+            with (
+                SqliteSaver(tmp_path / "a.db", artifacts=quick) as hasty,
+                pytest.raises(ArtifactsUnreachable, match=r"'t'.*'a'"),
+            ):
+                values(hasty, "t")
+            server.start()
+
+            def is_back() -> bool:
+                try:
+                    return values(saver, "t") == {"a": NOISE}
+                except ArtifactsUnreachable:  # it finds its volumes one after another
+                    return False
+
+            servers.wait_until(is_back, "reading from the server that was started again")
+    finally:
+        server.end()
+
+
+def test_a_fork_after_the_first_use_is_refused_and_does_not_hang(tmp_path: Path) -> None:
+    store = objectstore.shared().store(tmp_path.name)
+    store.put("lgd-x/a/b", b"")
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        try:
+            store.stat("lgd-x/a/b")
+        except StorageError:
+            os._exit(7)
+        os._exit(8)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+CHILD = """
+import os, signal, sys
+from langgraph_durable import FileArtifacts, SqliteSaver
+sys.path[:0] = [{tests!r}, {tests!r} + "/.."]
+import shelves as here
+path, what = {path!r}, {what!r}
+files = FileArtifacts(path + "-files")
+saver = SqliteSaver(path, artifacts=files)
+if what == "after upload":
+    real = saver._shelf.keep
+    def keep(uploads):
+        real(uploads)
+        os.kill(os.getpid(), signal.SIGKILL)
+    saver._shelf.keep = keep
+    here.put(saver, "t", {{"a": b"x" * 300_000}})
+else:
+    here.put(saver, "t", {{"a": b"x" * 300_000}})
+    saver.delete_thread("t")
+    files.delete = lambda key: os.kill(os.getpid(), signal.SIGKILL)
+    saver.collect_artifacts(grace=0)
+"""
+
+
+def child(path: Path, what: str) -> subprocess.CompletedProcess[str]:
+    code = CHILD.format(tests=str(Path(__file__).parent), path=str(path), what=what)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("when", ["after upload", "before delete"])
+def test_a_process_killed_on_the_way_leaves_an_orphan_that_is_collected(
+    when: str, tmp_path: Path
+) -> None:
+    done = child(tmp_path / "a.db", when)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    files = FileArtifacts(f"{tmp_path}/a.db-files")
+    with SqliteSaver(tmp_path / "a.db", artifacts=files) as saver:
+        assert saver.get_tuple(config("t")) is None
+        saver.collect_artifacts(grace=0, dry_run=True)
+        assert len(objects(files, saver)) == 1
+        assert saver.collect_artifacts(grace=0).removed == 1
+        assert [one.name for one in files.folder.rglob("*") if one.is_file()] == ["clock"]
+        put(saver, "t", {"a": b"x" * 300_000})
+        assert values(saver, "t") == {"a": b"x" * 300_000}
+
+
+@contextlib.contextmanager
+def full_disk() -> Iterator[None]:
+    """No file of this process grows beyond what a database needs."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_a_full_disk_is_a_typed_error_and_nothing_is_written(
+    backend: backends.Open, colour: Any, files: FileArtifacts, tmp_path: Path
+) -> None:
+    async def work() -> None:
+        with backend(tmp_path, artifacts=files) as saver:
+            put(saver, "small", {"a": 1})
+            either = Coloured(saver, colour)
+            with full_disk(), pytest.raises(StorageFull, match="no room left") as raised:
+                await either.put(config("t"), *made({"a": NOISE}))
+            assert str(files.folder) in str(raised.value)
+            assert saver.get_tuple(config("t")) is None
+            assert [one for one in files.folder.rglob("*") if one.is_file()] == []
+            await either.put(config("t"), *made({"a": NOISE}))
+            assert values(saver, "t") == {"a": NOISE}
+
+    finish(colour, work(), asyncio.run)
+
+
+def in_the_way(folder: Path) -> Path:
+    """A file where the folder should be."""
+    folder.write_text("mine")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("place", "error"),
+    [(lambda _: Path("/sys/lgd-artifacts"), StorageReadOnly), (in_the_way, ArtifactsUnreachable)],
+    ids=["not allowed", "a file"],
+)
+def test_a_folder_that_cannot_be_written_is_named_and_nothing_is_written(
+    backend: backends.Open, place: Callable[[Path], Path], error: type[StorageError], tmp_path: Path
+) -> None:
+    folder = place(tmp_path / "artifacts")
+    with backend(tmp_path, artifacts=folder) as saver:
+        with pytest.raises(error, match=f"artifact store {folder}"):
+            put(saver, "t", {"a": NOISE})
+        assert saver.get_tuple(config("t")) is None
+        put(saver, "t", {"a": "small"})
+
+
+class NoBucket(BaseHTTPRequestHandler):
+    """What S3 says about a bucket that does not exist. SeaweedFS makes it instead."""
+
+    def _refuse(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        text = b"<Error><Code>NoSuchBucket</Code><BucketName>lgd</BucketName></Error>"
+        self.send_response(404)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(text)
+
+    do_GET = do_HEAD = do_PUT = do_POST = _refuse
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def without_bucket() -> Iterator[str]:
+    server = ThreadingHTTPServer((servers.HOST, 0), NoBucket)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://{servers.HOST}:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize("size", [400_000, 20_000_000], ids=["whole", "in parts"])
+def test_a_bucket_that_is_missing_when_it_is_written_to_is_named(
+    backend: backends.Open, without_bucket: str, size: int, tmp_path: Path
+) -> None:
+    store = objectstore.shared().store("x", endpoint=without_bucket)
+    with backend(tmp_path, artifacts=store) as saver:
+        with pytest.raises(StorageError, match=r"s3://lgd/x: there is no such bucket"):
+            put(saver, "t", {"a": Artifact.from_bytes(os.urandom(size))})
+        assert saver.get_tuple(config("t")) is None
