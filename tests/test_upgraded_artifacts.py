@@ -13,7 +13,7 @@ import pytest
 from backends import EVERYWHERE
 from langgraph.graph import START, StateGraph
 from langgraph.types import Command, interrupt
-from test_artifacts import objects
+from shelves import objects
 from test_schema import CONFIG, schema_of, storing
 from test_upgrades import everything
 
