@@ -21,6 +21,14 @@ from pathlib import Path
 from typing import Any
 
 
+def import_path(*folders: Path) -> str:
+    """`PYTHONPATH` for a child: these folders, that of the tests, and what this process has."""
+    own = os.environ.get("PYTHONPATH")
+    return os.pathsep.join(
+        [*map(str, folders), str(Path(__file__).parent), *([own] if own else [])]
+    )
+
+
 def acknowledge(what: str, **details: Any) -> None:
     """Tell the parent, now; a line shorter than PIPE_BUF arrives whole or not at all."""
     line = json.dumps({"what": what, **details}).encode() + b"\n"
@@ -90,7 +98,7 @@ class ForkServer:
             [sys.executable, program],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+            env={**os.environ, "PYTHONPATH": import_path()},
         )
         self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         threading.Thread(target=self._read, daemon=True).start()

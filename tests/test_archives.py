@@ -16,6 +16,7 @@ from typing import Any
 import backends
 import histories
 import pytest
+from forks import import_path
 from histories import contents, graph, thread
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver as StockSaver
@@ -272,7 +273,7 @@ def test_an_import_killed_at_any_instant_is_done_again(
     export_threads(source, file)
     before, path = contents(source), tmp_path / "target.db"
     command = [sys.executable, "-c", IMPORT, str(file), str(path)]
-    environment = {"PYTHONPATH": str(Path(__file__).parent), "PATH": ""}
+    environment = {"PYTHONPATH": import_path(), "PATH": ""}
     for _ in range(60 if long else 3):
         with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as child:
             assert child.stdout is not None

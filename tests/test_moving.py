@@ -19,6 +19,7 @@ import histories
 import postgres
 import pytest
 import servers
+from forks import import_path
 from histories import contents, graph, thread
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.base import empty_checkpoint
@@ -340,7 +341,7 @@ def test_a_copy_killed_at_any_instant_is_done_again(
     if kind == "valkey":
         url = f"{servers.shared('valkey').url}?prefix={servers.prefix_for(place)}"
     command = [sys.executable, "-c", COPY, str(tmp_path / "source" / "stock.db"), url]
-    environment = {"PYTHONPATH": str(Path(__file__).parent), "PATH": ""}
+    environment = {"PYTHONPATH": import_path(), "PATH": ""}
     for _ in range(60 if long else 4):
         with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as child:
             assert child.stdout is not None

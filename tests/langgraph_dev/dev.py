@@ -17,6 +17,7 @@ from pathlib import Path
 
 import served
 import servers
+from forks import import_path
 
 QUIET = {
     "LANGSMITH_TRACING": "false",
@@ -69,7 +70,7 @@ class DevServer:
         command = [sys.executable, "-m", "langgraph_cli", "dev", "--no-browser", "--no-reload"]
         command += ["--host", servers.HOST, "--port", str(self.port)]
         command += ["--n-jobs-per-worker", str(JOBS)]
-        environment = {**os.environ, **QUIET, "PYTHONPATH": str(self.folder)}
+        environment = {**os.environ, **QUIET, "PYTHONPATH": import_path(self.folder)}
         environment["BG_JOB_ISOLATED_LOOPS"] = str(self._isolated).lower()
         environment.pop("LANGGRAPH_DURABLE_URL", None)
         if self._store is not None:
