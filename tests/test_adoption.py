@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import logging
 import os
 import random
@@ -18,6 +19,8 @@ from typing import Any
 import histories
 import ormsgpack
 import pytest
+from forks import import_path
+from golden import stock as golden
 from histories import contents, graph, thread
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.base import empty_checkpoint
@@ -221,6 +224,43 @@ def test_a_file_from_before_task_paths_is_adopted(path: Path, stock: StockSaver)
         assert graph(ours).invoke(Command(resume="yes"), thread("t"))["log"][-1] == "told yes"
 
 
+OLD = sorted((Path(__file__).parent / "golden").glob("stock-*.db.gz"))
+
+
+@pytest.mark.parametrize("old", OLD, ids=lambda old: old.name)
+def test_files_of_earlier_releases_are_adopted_and_go_on(old: Path, tmp_path: Path) -> None:
+    for name in ("ours.db", "stock.db"):
+        (tmp_path / name).write_bytes(gzip.decompress(old.read_bytes()))
+    with (
+        StockSaver.from_conn_string(str(tmp_path / "stock.db")) as stock,
+        SqliteSaver(tmp_path / "ours.db") as ours,
+    ):
+        expected = contents(stock)
+        assert contents(ours) == expected
+        threads = {key[0] for key in expected}
+        assert threads >= {"stopped", "sends"}
+        for name in threads:
+            ends = [go_on(saver, name) for saver in (stock, ours)]
+            assert ends[0] == ends[1]
+            assert [m.content for m in ends[1]["messages"]] == ["one", "answer 1"]
+            assert ends[1]["log"][-1] == "yes"
+
+
+def go_on(saver: Any, name: str) -> Any:
+    """To the question of a thread, and with its answer to the end."""
+    made = golden.graph(saver)
+    if name != "asking":
+        made.invoke(None, thread(name))
+    return made.invoke(Command(resume="yes"), thread(name))
+
+
+def test_old_files_are_what_they_are_said_to_be() -> None:
+    assert len(OLD) == 3
+    before = gzip.decompress(OLD[0].read_bytes())
+    assert b"task_path" not in before
+    assert b"langgraph.constants" in before
+
+
 def test_writes_whose_checkpoint_was_never_stored_are_kept(path: Path, stock: StockSaver) -> None:
     early: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": "", "checkpoint_id": "1ef"}}
     stock.put_writes(early, [("__interrupt__", "?"), ("a", 1), ("b", 2)], "task", "path")
@@ -335,6 +375,24 @@ def test_a_stock_saver_that_still_writes_is_told_and_changes_nothing(
     assert contents(ours) == before
 
 
+def test_a_stock_saver_that_has_not_written_yet_is_told_too(path: Path, stock: StockSaver) -> None:
+    stock.setup()
+    with SqliteSaver(path) as ours:
+        histories.run(ours, "t", turns=0)
+        with pytest.raises(sqlite3.IntegrityError, match="langgraph_durable has taken this file"):
+            histories.run(stock, "t", turns=0)
+    assert stock_rows(path) == 0
+
+
+def test_a_read_only_file_without_old_threads_is_read(path: Path, stock: StockSaver) -> None:
+    with SqliteSaver(path) as ours:
+        histories.run(ours, "t", turns=0)
+        before = contents(ours)
+    stock.setup()
+    with SqliteSaver(f"file:{path}?mode=ro") as reader:
+        assert contents(reader) == before
+
+
 def test_rows_that_come_after_all_the_same_are_adopted_by_the_next_saver(
     ours: SqliteSaver, stock: StockSaver, before: Before, path: Path
 ) -> None:
@@ -395,6 +453,16 @@ def test_a_long_adoption_reports_its_progress(
     assert "adopted 2 of 3 threads so far" in caplog.text
 
 
+def test_a_long_thread_reports_how_much_was_read_and_moved(
+    ours: SqliteSaver, before: Before, caplog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("langgraph_durable._sqlite.adoption.QUIET", -1.0)
+    monkeypatch.setattr("langgraph_durable._sqlite.adoption.MANY", 5)
+    assert contents(ours, "t") == {key: told for key, told in before.items() if key[0] == "t"}
+    for step in ("10 checkpoints read", "10 checkpoints moved"):
+        assert f"adopting thread 't': {step} so far" in caplog.text
+
+
 ADOPT = """
 import sys
 from langgraph_durable import SqliteSaver
@@ -430,7 +498,7 @@ def test_an_adoption_killed_at_any_instant_loses_nothing(tmp_path: Path, long: b
         before = contents(stock)
         counts = stock_rows(path)
     cut_short = 0
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    environment = {**os.environ, "PYTHONPATH": import_path()}
     for _ in range(100 if long else 6):
         command = [sys.executable, "-c", ADOPT, str(path)]
         with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as child:
@@ -451,7 +519,7 @@ def test_an_adoption_killed_at_any_instant_loses_nothing(tmp_path: Path, long: b
 
 
 def test_several_processes_may_adopt_one_file_at_once(before: Before, path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    environment = {**os.environ, "PYTHONPATH": import_path()}
     command = [sys.executable, "-c", ADOPT, str(path)]
     children = [subprocess.Popen(command, env=environment) for _ in range(3)]
     assert [child.wait() for child in children] == [0, 0, 0]

@@ -69,6 +69,13 @@ CORE = (
 )
 CORE_NUMBER = {name: number for number, name in enumerate(CORE)}
 
+# What LangGraph has called its own classes before. (Its modules still know the old names, but only
+# through a `__getattr__`.)
+_FORMER = {
+    "langgraph.constants:Send": "langgraph.types:Send",
+    "langgraph.constants:Interrupt": "langgraph.types:Interrupt",
+}
+
 # Classes that their own name does not lead to (made inside a function, by a call ...), by name.
 # Filled when such a class is stored, so that it comes back within the same process.
 _unreachable: WeakValueDictionary[str, type] = WeakValueDictionary()
@@ -235,6 +242,7 @@ class Gate:
             return self._parametrise(self.find(reference[0], is_data), reference[1], is_data)
         if type(reference) is not str:
             raise CorruptionError(f"{reference!r} is not a reference to a class")
+        reference = _FORMER.get(reference, reference)
         if self.moves and (moved := self._moved(reference, is_data)) is not None:
             return moved
         if (given := self.classes.get(reference)) is not None:

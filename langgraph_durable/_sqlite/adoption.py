@@ -46,7 +46,12 @@ from langgraph_durable._sqlite.notes import Notes
 from langgraph_durable._sqlite.rows import Accept, Connection
 from langgraph_durable._sqlite.storage import SqliteStorage, Transaction
 from langgraph_durable._sqlite.writing import restore
-from langgraph_durable.errors import CorruptionError, DurableError, SerializationError
+from langgraph_durable.errors import (
+    CorruptionError,
+    DurableError,
+    SerializationError,
+    StorageReadOnly,
+)
 
 logger = logging.getLogger("langgraph_durable")
 T = TypeVar("T")
@@ -74,17 +79,21 @@ class Slice:
     def __init__(self, engine: Engine, serde: SerializerProtocol, thread_id: str) -> None:
         self._engine, self._serde, self._thread_id = engine, serde, thread_id
         self._undone: list[Callable[[], None]] = []
+        self._checked: stock.Place | None = None
 
-    def check(self, conn: Connection, notes: Notes) -> None:
-        """Raise if something of a thread that takes more than one slice cannot be read."""
+    def check(self, conn: Connection, notes: Notes) -> int:
+        """Read the next checkpoints of a thread that takes more than one slice; how many.
+
+        Raises if something of them cannot be read. Nobody adds to them meanwhile.
+        """
         found = stock.tables(conn)
-        page = stock.places(conn, self._thread_id, None, MANY) if found else []
-        if found is None or len(page) < MANY:
-            return
-        while page:
-            for place in page:
-                self._read(conn, found, place)
-            page = stock.places(conn, self._thread_id, page[-1], MANY)
+        page = stock.places(conn, self._thread_id, self._checked, MANY) if found else []
+        if found is None or (self._checked is None and len(page) < MANY):
+            return 0
+        for place in page:
+            self._read(conn, found, place)
+            self._checked = place
+        return len(page)
 
     def move(self, conn: Connection, notes: Notes) -> Moved:
         found, end = stock.tables(conn), time.monotonic() + SLICE
@@ -190,6 +199,18 @@ def _where(place: stock.Place) -> str:
     return f"thread {place.thread_id!r}, checkpoint {place.id}"
 
 
+class _Patience:
+    """Says how far a long adoption is, now and then."""
+
+    def __init__(self) -> None:
+        self._said = time.monotonic()
+
+    def __call__(self, text: str, *told: object) -> None:
+        if time.monotonic() > self._said + QUIET:
+            self._said = time.monotonic()
+            logger.warning(text, *told)
+
+
 class AdoptingStorage(SqliteStorage):
     """`SqliteStorage`, and the threads that the stock saver has left in the file."""
 
@@ -208,30 +229,41 @@ class AdoptingStorage(SqliteStorage):
     async def left(self, about: str = "all threads") -> Collection[str]:
         """The threads that are still to be adopted; `about` is who asks, for errors."""
         if self._left is None:
-            named = await Transaction(_look, writes=False, about=about)
-            if named:
-                named = await Transaction(_take_over, writes=True, about=about)
-                logger.info("%d threads of langgraph-checkpoint-sqlite will be adopted", len(named))
-            self._left = set(named or ())
+            self._left = set(await self._take_over(about))
         self._ended = not self._left
         return self._left
+
+    async def _take_over(self, about: str) -> Collection[str]:
+        """What is to be adopted, once no stock saver can add to it."""
+        found = await Transaction(_look, writes=False, about=about)
+        if found.untold:
+            try:
+                found = await Transaction(_take_over, writes=True, about=about)
+            except StorageReadOnly:
+                if found.threads:
+                    raise
+        if found.threads:
+            many = len(found.threads)
+            logger.info("%d threads of langgraph-checkpoint-sqlite will be adopted", many)
+        return found.threads
 
     async def adopt(self, thread_id: str) -> Moved:
         """Move a thread; raises if a part of it cannot be read, and then moves nothing."""
         if thread_id not in await self.left():
             return Moved()
         about = f"thread {thread_id!r}"
-        mover = Slice(self._engine, self._serde, thread_id)
-        await Transaction(mover.check, writes=False, about=about)
-        total, more, reported = Moved(), True, time.monotonic()
+        say = _Patience()
+        mover, checked = Slice(self._engine, self._serde, thread_id), 0
+        while read := await Transaction(mover.check, writes=False, about=about):
+            checked += read
+            say("adopting %s: %d checkpoints read so far", about, checked)
+        total, more = Moved(), True
         while more:
             mover = Slice(self._engine, self._serde, thread_id)
             done = await Transaction(mover.move, writes=True, about=about, undone=mover.undo)
             more = done.more
             total = Moved(total.checkpoints + done.checkpoints, total.writes + done.writes)
-            if more and time.monotonic() > reported + QUIET:
-                reported = time.monotonic()
-                logger.warning("adopting %s: %d checkpoints so far", about, total.checkpoints)
+            say("adopting %s: %d checkpoints moved so far", about, total.checkpoints)
         assert self._left is not None
         self._left.discard(thread_id)
         self._ended = not self._left
@@ -239,15 +271,13 @@ class AdoptingStorage(SqliteStorage):
 
     async def _adopt_all(self) -> None:
         """Move all threads; one that cannot be read is reported, and left out."""
-        left, reported = sorted(await self.left()), time.monotonic()
-        for done, thread_id in enumerate(left):
+        left, say = sorted(await self.left()), _Patience()
+        for done, thread_id in enumerate(left, 1):
             try:
                 await self.adopt(thread_id)
             except (DurableError, RecursionError) as error:
                 logger.error("left out: %s", error)
-            if time.monotonic() > reported + QUIET:
-                reported = time.monotonic()
-                logger.warning("adopted %d of %d threads so far", done + 1, len(left))
+            say("adopted %d of %d threads so far", done, len(left))
 
     def _first(self, threads: Sequence[str | None], verb: Work[T]) -> Work[T]:
         """The verb, once these threads (None: all) are ours; nothing is added where all are."""
@@ -353,19 +383,26 @@ class AdoptingStorage(SqliteStorage):
         return self._first((None,), super().threads_of(runs))
 
 
-def _look(conn: Connection, notes: Notes) -> list[str] | None:
-    """The threads to adopt; a file that holds none is left alone, whatever else is in it."""
-    found = stock.tables(conn)
-    return stock.threads(conn, found) if found else None
+class Found(NamedTuple):
+    """What the stock saver has left."""
+
+    threads: Sequence[str] = ()
+    untold: bool = False
+    """A stock saver could still add to it."""
 
 
-def _take_over(conn: Connection, notes: Notes) -> list[str]:
+def _look(conn: Connection, notes: Notes) -> Found:
     found = stock.tables(conn)
     if found is None:
-        return []
-    if not stock.is_taken_over(conn, found):
+        return Found()
+    return Found(stock.threads(conn, found), not stock.is_taken_over(conn, found))
+
+
+def _take_over(conn: Connection, notes: Notes) -> Found:
+    found = stock.tables(conn)
+    if found is not None:
         stock.take_over(conn, found)
-    return stock.threads(conn, found)
+    return _look(conn, notes)
 
 
 def _drop(conn: Connection, notes: Notes, thread_id: str) -> Removed | None:
