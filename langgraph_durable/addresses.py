@@ -131,11 +131,13 @@ def run_in(config: RunnableConfig) -> str | None:
     return None
 
 
-def guard_for(config: RunnableConfig, *, strict: bool, last_put: str | None) -> Guard:
+def guard_for(
+    config: RunnableConfig, *, strict: bool, last_put: str | None, root: str | None
+) -> Guard:
     """What the store must check for a put under this config; see the top of the file.
 
     `last_put` is the id that this saver stored last in the thread: a run goes on from it, so it is
-    not one that the caller made up.
+    not one that the caller made up. By `root` the store tells whether the thread was deleted.
     """
     parent = config["configurable"].get("checkpoint_id")
     asked = False
@@ -144,7 +146,7 @@ def guard_for(config: RunnableConfig, *, strict: bool, last_put: str | None) -> 
         parent.continued = True
     made_up = not isinstance(parent, GivenId) and bool(parent) and parent != last_put
     sole = strict and not asked and _by_run_in_root(config)
-    return Guard(sole=sole, lenient=made_up, lead=asked, root=root_of_run(config))
+    return Guard(sole=sole, lenient=made_up, lead=asked, root=root)
 
 
 def root_of_run(config: RunnableConfig) -> str | None:

@@ -46,6 +46,7 @@ from langgraph_durable.automatic import Backend
 from langgraph_durable.errors import ConfigurationError
 from langgraph_durable.keeping import Keeping
 from langgraph_durable.policies import Policy
+from langgraph_durable.runs import Runs
 from langgraph_durable.schema import StateSchema
 from langgraph_durable.upgrades import Upgrades
 
@@ -57,7 +58,6 @@ T = TypeVar("T")
 PAGE = 64
 """Checkpoints read at once by `list`; the first page is smaller, for those who want one or two."""
 FIRST_PAGE = 8
-MOST_LAST_PUTS = 10_000
 
 
 class DurableSaver(Keeping, Upgrades, BaseCheckpointSaver[str]):  # type: ignore[misc]
@@ -100,7 +100,7 @@ class DurableSaver(Keeping, Upgrades, BaseCheckpointSaver[str]):  # type: ignore
         self._on_conflict = on_conflict
         self._set_up_retention(retention, warn_bytes)
         self._warned: set[str] = set()
-        self._last_put: dict[str, str] = {}
+        self._runs = Runs()
 
     # ---- opening and closing -----------------------------------------------------------------
 
@@ -167,8 +167,9 @@ class DurableSaver(Keeping, Upgrades, BaseCheckpointSaver[str]):  # type: ignore
             return None
         if restored.origin != self._origin.raw:
             self._notice(restored, running=addresses.is_by_run(config))
-        asked = place.id is not None
-        return _checkpoint_tuple(restored, asked)
+        found = _checkpoint_tuple(restored, asked=place.id is not None)
+        self._runs.loaded(config, place, found.checkpoint["id"])
+        return found
 
     def list(
         self,
@@ -299,19 +300,14 @@ class DurableSaver(Keeping, Upgrades, BaseCheckpointSaver[str]):  # type: ignore
         guard = addresses.guard_for(
             config,
             strict=self._on_conflict == "raise",
-            last_put=None if place.ns else self._last_put.get(place.thread_id),
+            last_put=self._runs.last_put(place),
+            root=self._runs.root_of(config, place),
         )
         await self._engine.put(self.serde, place, checkpoint, merged, new_versions, guard)
-        if not place.ns:
-            self._remember_put(place.thread_id, id)
+        self._runs.stored(config, place, id)
         if self._steps is not None:
             await self._steps.after_put(place.thread_id)
         return addresses.config_for(place.thread_id, place.ns, id)
-
-    def _remember_put(self, thread_id: str, id: str) -> None:
-        if len(self._last_put) >= MOST_LAST_PUTS:
-            self._last_put.clear()
-        self._last_put[thread_id] = id
 
     def put_writes(
         self,
@@ -350,7 +346,7 @@ class DurableSaver(Keeping, Upgrades, BaseCheckpointSaver[str]):  # type: ignore
         if writes:
             task = Task(task_id, task_path, addresses.run_in(config))
             sole = addresses.sole_writer(config, strict=self._on_conflict == "raise")
-            root = addresses.root_of_run(config)
+            root = self._runs.root_of(config, place)
             await self._engine.put_writes(self.serde, place, writes, task, sole, root)
 
     # ---- removing and copying ----------------------------------------------------------------

@@ -29,6 +29,7 @@ MAY_USE: dict[str, set[str]] = {
     "_sqlite": {"errors", "_core", "_workers"},
     "_redis": {"errors", "_core", "_workers"},
     "addresses": {"errors", "_core"},
+    "runs": {"_core", "addresses"},
     "artifacts": {"errors", "_core"},
     "keeping": {"errors", "_core", "addresses", "artifacts"},
     "timeline": {"errors"},
@@ -49,7 +50,7 @@ MAY_USE: dict[str, set[str]] = {
     "upgrades": {"errors", "_core", "addresses", "automatic", "reports", "retention", "schema"},
     "saver": {
         *("errors", "_core", "addresses", "artifacts", "automatic", "keeping", "policies"),
-        *("retention", "schema", "timeline", "upgrades"),
+        *("retention", "runs", "schema", "timeline", "upgrades"),
     },
     "moving": {"errors", "_core", "addresses", "artifacts", "saver"},
     "sqlite": {
@@ -78,7 +79,7 @@ RUNTIME = {
 CODE_FROM_BYTES = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "copyreg"}
 TEST_TOOLS = {"pytest", "hypothesis", "_pytest"}
 
-KNOWS_CONFIGS = {"addresses", "retention", "saver", "testing", "upgrades"}
+KNOWS_CONFIGS = {"addresses", "retention", "runs", "saver", "testing", "upgrades"}
 RUNS_GRAPHS = {"demo", "testing", "timeline"}
 
 FOREIGN: list[tuple[set[str], set[str], str]] = [

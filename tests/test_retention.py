@@ -280,11 +280,17 @@ def test_deletes_say_what_they_removed_and_stats_agree(saver: DurableSaver) -> N
 
 @pytest.mark.parametrize("mode", ["sync", "async", "exit"])
 @pytest.mark.parametrize("again", [False, True], ids=["gone", "begun anew"])
+@pytest.mark.parametrize("where", ["before the sub-graph", "in the sub-graph"])
+@pytest.mark.parametrize("memory", [None, True], ids=["plain", "with a memory"])
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_a_late_write_of_a_deleted_thread_is_refused(
-    saver: DurableSaver, mode: Any, again: bool, colour: str
+    saver: DurableSaver, mode: Any, again: bool, where: str, memory: Any, colour: str
 ) -> None:
+    """Those of a sub-graph too, also if the root saves nothing in between."""
     chat(saver, 1)
+
+    def late(state: Any) -> dict[str, Any]:
+        return {"log": ["late"]}
 
     def work(state: Any) -> dict[str, Any]:
         def delete() -> None:
@@ -295,16 +301,18 @@ def test_a_late_write_of_a_deleted_thread_is_refused(
         thread = threading.Thread(target=delete)
         thread.start()
         thread.join()
-        return {"log": ["late"]}
+        return late(state)
 
     inner = StateGraph(State)
-    inner.add_node("work", work)
-    inner.add_node("more", lambda state: {"log": ["more"]})
+    inner.add_node("work", work if where == "in the sub-graph" else late)
+    inner.add_node("more", late)
     inner.add_edge(START, "work")
     inner.add_edge("work", "more")
     outer = StateGraph(State)
-    outer.add_node("sub", inner.compile())
-    outer.add_edge(START, "sub")
+    outer.add_node("first", work if where == "before the sub-graph" else late)
+    outer.add_node("sub", inner.compile(checkpointer=memory))
+    outer.add_edge(START, "first")
+    outer.add_edge("first", "sub")
     graph = outer.compile(checkpointer=saver)
     with pytest.raises(ThreadDeleted):
         if colour == "sync":
@@ -314,6 +322,7 @@ def test_a_late_write_of_a_deleted_thread_is_refused(
     kept = list(saver.list(CONFIG))
     if not again:
         assert kept == []
+        assert saver.stats().threads == {}  # nor are there writes without a checkpoint
     assert all("late" not in str(t.checkpoint) + str(t.pending_writes) for t in kept)
     chat(saver, 1)
     assert {t.config["configurable"]["checkpoint_ns"] for t in saver.list(CONFIG)} == {""}

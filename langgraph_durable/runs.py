@@ -1,0 +1,78 @@
+"""What this process knows of the runs that call a saver: where each began, and what came last.
+
+With every call LangGraph names the checkpoint of the root that the run is at; by it a store tells
+whether the thread was deleted meanwhile. But that checkpoint need not be stored: under "async" its
+save may be on its way, and under "exit" there is none until the end. Then what the run began with
+is asked for instead. LangGraph hands one `control` to all graphs of a run, so a call from a
+sub-graph is known to belong to it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from langchain_core.runnables import RunnableConfig
+
+from langgraph_durable import addresses
+from langgraph_durable._core.engine import Place
+from langgraph_durable._core.records import GivenId
+
+MOST = 10_000
+"""Threads, and runs, that are remembered."""
+INSIDE = "__pregel_task_id"
+"""LangGraph puts this into `configurable` for whatever is called from inside a node."""
+
+
+class Began(NamedTuple):
+    control: object
+    """Of the run; kept, so that no other run's gets its address."""
+    id: str
+
+
+class Runs:
+    """Shared by the copies of a saver."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, str] = {}
+        self._began: dict[tuple[int, str], Began] = {}
+        """By the address of a run's control, and thread."""
+
+    def last_put(self, place: Place) -> str | None:
+        """What was stored last in the root of the thread."""
+        return None if place.ns else self._last.get(place.thread_id)
+
+    def loaded(self, config: RunnableConfig, place: Place, found: str) -> None:
+        """A run that loads a checkpoint begins there, unless one of its nodes just looks."""
+        if not place.ns and addresses.is_by_run(config):
+            self._note(config, place.thread_id, found, again=INSIDE not in config["configurable"])
+
+    def stored(self, config: RunnableConfig, place: Place, new: str) -> None:
+        """A run that found nothing begins with what it stores first."""
+        if place.ns:
+            return
+        if len(self._last) >= MOST:
+            self._last.clear()
+        self._last[place.thread_id] = new
+        if addresses.is_by_run(config):
+            self._note(config, place.thread_id, new, again=False)
+
+    def _note(self, config: RunnableConfig, thread_id: str, began: str, *, again: bool) -> None:
+        control = _control(config)
+        key = id(control), thread_id
+        if control is None or (key in self._began and not again):
+            return
+        if len(self._began) >= MOST:
+            self._began.clear()
+        self._began[key] = Began(control, began)
+
+    def root_of(self, config: RunnableConfig, place: Place) -> str | None:
+        """By what a store tells whether the thread was deleted since the run began."""
+        root = addresses.root_of_run(config)
+        if root is None or isinstance(root, GivenId) or root == self._last.get(place.thread_id):
+            return root
+        began = self._began.get((id(_control(config)), place.thread_id))
+        return root if began is None else began.id
+
+
+def _control(config: RunnableConfig) -> object | None:
+    return getattr(config["configurable"][addresses.RUN_LOOP], "control", None)
