@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
 from fractions import Fraction
-from types import MemberDescriptorType
+from types import BuiltinMethodType, MemberDescriptorType
 from typing import Any
 from uuid import UUID, SafeUUID
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -54,12 +54,12 @@ TUPLE, DICT, BIG_INT, TEXT, BYTEARRAY, COMPLEX, SET, FROZENSET, DEQUE, ORDERED =
 DEFAULTDICT, COUNTER, RANGE, DATETIME, DATE, TIME, TIMEDELTA, TIMEZONE, ZONEINFO = range(11, 20)
 UUID_, DECIMAL, FRACTION, PATH, PATTERN, ADDRESS, ARRAY, SCALAR = range(20, 28)
 ARTIFACT, GONE = 28, 29
-FRAME, SERIES, TABLE, PICTURE = 30, 31, 32, 33
+FRAME, SERIES, TABLE, PICTURE, MOMENT = range(30, 35)
 SUBCLASS, EXCEPTION, ENUM, RECORD, NAMEDTUPLE, MODEL, MODEL_V1 = range(40, 47)
 
 _flags = type.__dict__["__flags__"].__get__
 _dictoffset = type.__dict__["__dictoffset__"].__get__
-_HEAP_TYPE = 1 << 9  # set on classes made by a class statement, not on those written in C
+_HEAP_TYPE = 1 << 9  # set on all classes made by a class statement, and on some written in C
 _new, _set = object.__new__, object.__setattr__
 
 
@@ -225,7 +225,7 @@ def _make_deque(cls: type, inner: list[Any]) -> Any:
     return made
 
 
-def _zone(moment: datetime | time) -> tzinfo | None:
+def zone_of(moment: datetime | time) -> tzinfo | None:
     """Return the time zone to store: a foreign class becomes the offset it has at that moment."""
     zone = moment.tzinfo
     if zone is None or type(zone) in (timezone, ZoneInfo):
@@ -240,7 +240,7 @@ def _zone(moment: datetime | time) -> tzinfo | None:
 
 def _take_datetime(o: datetime, pack: Pack) -> list[Any]:
     clock = (o.hour, o.minute, o.second, o.microsecond)
-    return [o.year, o.month, o.day, *clock, _zone(o), o.fold]
+    return [o.year, o.month, o.day, *clock, zone_of(o), o.fold]
 
 
 def _take_zone_name(zone: ZoneInfo, pack: Pack) -> str:
@@ -314,9 +314,14 @@ def _describe(dtype: Any) -> Any:
     import numpy as np
 
     described = np.lib.format.dtype_to_descr(dtype) if not dtype.hasobject else None
-    if described is None or np.lib.format.descr_to_dtype(described) != dtype:
+    listed = _lists(described)
+    try:
+        same = described is not None and np.lib.format.descr_to_dtype(_tuples(listed)) == dtype
+    except (TypeError, ValueError):  # fields with titles
+        same = False
+    if not same:
         raise Unstorable(f"a numpy value of dtype {dtype} cannot be stored exactly")
-    return _lists(described)
+    return listed
 
 
 def _lists(described: Any) -> Any:
@@ -425,7 +430,7 @@ _VALUES: tuple[Value, ...] = (
     Value(
         TIME,
         time,
-        lambda o, pack: [o.hour, o.minute, o.second, o.microsecond, _zone(o), o.fold],
+        lambda o, pack: [o.hour, o.minute, o.second, o.microsecond, zone_of(o), o.fold],
         lambda c, i: time.__new__(c, *i[:5], fold=i[5]),
     ),
     Value(
@@ -504,7 +509,9 @@ _BASES.update({v.cls: v for v in _PLAIN_BASES})
 
 
 def _is_c(cls: type) -> bool:
-    return not _flags(cls) & _HEAP_TYPE
+    # Extensions make heap types too, whose `__new__` is one of C: pandas does for its Timestamp.
+    made = type.__getattribute__(cls, "__dict__").get("__new__")
+    return not _flags(cls) & _HEAP_TYPE or type(made) is BuiltinMethodType
 
 
 def _fingerprint(fields: Iterable[str]) -> int:
