@@ -1,8 +1,10 @@
 """Tables and pictures of libraries that may be there, in formats that run no code when read.
 
 pandas and pyarrow go as Arrow, polars as its own Arrow stream, Pillow images as PNG; never as a
-pickle. What would not come back equal (objects that Arrow guesses at, an image mode that PNG lacks)
-is refused when it is stored. `serde` enters the plans of this file beside those of `plans`.
+pickle. Arrow alone would give some tables of pandas back a little different: what it forgets is
+noted beside them. What would still not come back equal (a column that Arrow guesses at, an image
+mode that PNG lacks) is refused when it is stored. `serde` enters the plans of this file beside
+those of `plans`.
 """
 
 from __future__ import annotations
@@ -10,10 +12,14 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Callable
+from datetime import date, timezone
+from decimal import Decimal
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from langgraph_durable._core.plans import (
     FRAME,
+    MOMENT,
     PICTURE,
     SERIES,
     TABLE,
@@ -21,6 +27,7 @@ from langgraph_durable._core.plans import (
     Plan,
     Unstorable,
     Value,
+    zone_of,
 )
 from langgraph_durable._core.types import name_of
 from langgraph_durable.errors import CorruptionError, SerializationError
@@ -61,55 +68,215 @@ def _read_arrow(data: bytes) -> Any:
     return _library("pyarrow").ipc.open_stream(io.BytesIO(data)).read_all()
 
 
-def _frame_bytes(frame: Any) -> bytes:
+# --- pandas ---
+
+
+def _taken(frame: Any) -> tuple[bytes, dict[str, Any]]:
+    """A DataFrame as Arrow, and notes on what Arrow forgets."""
     try:
-        data = _write_arrow(_arrow().Table.from_pandas(frame, preserve_index=True))
-        back = _read_arrow(data).to_pandas()
+        table = _arrow().Table.from_pandas(frame)
+        notes: dict[str, Any] = {
+            "index": _axis_note(frame.index),
+            "columns": _axis_note(frame.columns),
+            "listed": _listed(table, frame),
+        }
+        data = _write_arrow(table)
+        why = _difference(_rebuilt(_read_arrow(data), notes), frame)
     except Unstorable:
         raise
     except Exception as error:
         raise Unstorable(f"a DataFrame cannot be stored exactly as Arrow: {error}") from error
-    same = back.equals(frame) and list(back.dtypes) == list(frame.dtypes)
-    names = list(back.columns.names) == list(frame.columns.names)
-    names = names and list(back.index.names) == list(frame.index.names)
-    if not (same and names and back.index.equals(frame.index) and back.attrs == frame.attrs):
-        raise Unstorable("a DataFrame would not come back equal from Arrow: change its columns")
-    return data
+    if why is not None:
+        raise Unstorable(f"a DataFrame would not come back equal from Arrow: {why} would differ")
+    return data, notes
+
+
+def _rebuilt(table: Any, notes: dict[str, Any]) -> Any:
+    pd = _library(PANDAS)
+    frame = table.to_pandas()
+    for at in notes["listed"]:
+        cells = table.column(at).to_pylist()
+        frame.isetitem(at, pd.Series(cells, index=frame.index, dtype=object))
+    frame.index = _axis(frame.index, notes["index"])
+    frame.columns = _axis(frame.columns, notes["columns"])
+    return frame
+
+
+def _axis_note(axis: Any) -> dict[str, Any]:
+    kind = type(axis).__name__
+    note: dict[str, Any] = {}
+    if kind == "RangeIndex":
+        note["range"] = [axis.start, axis.stop, axis.step]
+    elif kind == "Index" and _holds_objects(axis):
+        note["object"] = True
+    elif kind in ("DatetimeIndex", "TimedeltaIndex") and axis.freq is not None:
+        note["freq"] = axis.freqstr
+    return note
+
+
+def _axis(axis: Any, note: dict[str, Any]) -> Any:
+    if "range" in note:
+        return _library(PANDAS).RangeIndex(*note["range"], name=axis.name)
+    if "object" in note:
+        return axis.astype(object)
+    return type(axis)(axis, freq=note["freq"]) if "freq" in note else axis
+
+
+def _holds_objects(cells: Any) -> bool:
+    return bool(cells.dtype == object)
+
+
+def _listed(table: Any, frame: Any) -> list[int]:
+    """The columns of objects that are better made of Arrow's values one by one."""
+    objects = [at for at in range(frame.shape[1]) if _holds_objects(frame.iloc[:, at])]
+    if not objects:
+        return []
+    back = table.select(objects).to_pandas()
+    return [
+        at
+        for n, at in enumerate(objects)
+        if not _holds_objects(back.iloc[:, n])
+        or not _cells_alike(back.iloc[:, n], frame.iloc[:, at])
+    ]
+
+
+def _difference(back: Any, frame: Any) -> str | None:
+    """What of a DataFrame did not come back as it was."""
+    for side in ("index", "columns"):
+        if not _axes_alike(getattr(back, side), getattr(frame, side)):
+            return f"its {side}"
+    for at, label in enumerate(frame.columns):
+        one, other = back.iloc[:, at], frame.iloc[:, at]
+        same = one.dtype == other.dtype and one.equals(other)
+        if not same or (_holds_objects(other) and not _cells_alike(one, other)):
+            return f"column {label!r}"
+    if back.attrs != frame.attrs:
+        return "its attrs"
+    return None if back.flags == frame.flags else "its flags"
+
+
+def _axes_alike(one: Any, other: Any) -> bool:
+    if type(one) is not type(other) or not one.equals(other):
+        return False
+    if not _alike(list(one.names), list(other.names)):
+        return False
+    if getattr(one, "freq", None) != getattr(other, "freq", None):
+        return False
+    if type(one).__name__ == "MultiIndex":
+        return bool((one.dtypes == other.dtypes).all())
+    return bool(one.dtype == other.dtype) and (not _holds_objects(one) or _cells_alike(one, other))
+
+
+_PLAIN = {str, bytes, int, bool, type(None), date}
+"""What is the same if it is equal, and of the same type."""
+
+
+def _cells_alike(one: Any, other: Any) -> bool:
+    left, right = list(one), list(other)
+    kinds = set(map(type, left))
+    if kinds <= _PLAIN:
+        return left == right and list(map(type, left)) == list(map(type, right))
+    return _alike(left, right)
+
+
+def _alike(one: Any, other: Any) -> bool:
+    kind = type(one)
+    if kind is not type(other):
+        return False
+    if kind in (list, tuple):
+        return len(one) == len(other) and all(map(_alike, one, other))
+    if kind is dict:
+        return _alike(list(one.items()), list(other.items()))
+    if kind.__name__ == "ndarray":
+        if one.dtype == object:
+            return one.shape == other.shape and _alike(one.tolist(), other.tolist())
+        same = one.dtype == other.dtype and one.shape == other.shape
+        return bool(same and one.tobytes() == other.tobytes())
+    if kind is Decimal:
+        return bool(one.as_tuple() == other.as_tuple())
+    if kind is float:
+        return bool(one == other) or (one != one and other != other)
+    return bool(one == other) or (one is other)
 
 
 def _take_frame(frame: Any, pack: Pack) -> list[Any]:
     if type(frame).__module__.partition(".")[0] == POLARS:
-        sink = io.BytesIO()
-        _refusing(lambda: frame.write_ipc_stream(sink), frame)
-        return [POLARS, sink.getvalue()]
-    return [PANDAS, _frame_bytes(frame)]
+        return [POLARS, _polars_bytes(frame), {}]
+    return [PANDAS, *_taken(frame)]
+
+
+def _polars_bytes(frame: Any) -> bytes:
+    sink = io.BytesIO()
+    _refusing(lambda: frame.write_ipc_stream(sink), frame)
+    data = sink.getvalue()
+    # Objects of Python would be written as their addresses.
+    back = _library(POLARS).read_ipc_stream(io.BytesIO(data), n_rows=0).schema
+    for name, kind in frame.schema.items():
+        if back[name] != kind:
+            raise Unstorable(f"a polars column of type {kind} ({name!r}) cannot be stored exactly")
+    return data
 
 
 def _make_frame(cls: type, inner: list[Any]) -> Any:
-    library, data = inner
+    library, data, notes = inner
     if library == POLARS:
         return _library(POLARS).read_ipc_stream(io.BytesIO(data))
     _library(PANDAS)
-    return _read_arrow(data).to_pandas()
+    return _rebuilt(_read_arrow(data), notes)
 
 
 def _take_series(series: Any, pack: Pack) -> list[Any]:
     if type(series).__module__.partition(".")[0] == POLARS:
-        return [POLARS, series.name, _take_frame(series.to_frame(), pack)[1]]
+        return [series.name, _take_frame(series.to_frame(), pack)]
     name = series.name
-    if name is not None and type(name) is not str:
+    if type(name) not in (str, int, type(None)):
         raise Unstorable(f"a Series with the name {name!r} cannot be stored: name it by a str")
-    return [PANDAS, name, _frame_bytes(series.to_frame("0" if name is None else name))]
+    return [name, _take_frame(series.to_frame("0"), pack)]
 
 
 def _make_series(cls: type, inner: list[Any]) -> Any:
-    library, name, data = inner
-    frame = _make_frame(cls, [library, data])
-    if library == POLARS:
+    name, taken = inner
+    frame = _make_frame(cls, taken)
+    if taken[0] == POLARS:
         return frame.to_series(0)
     series = frame.iloc[:, 0]
     series.name = name
     return series
+
+
+def _take_moment(moment: Any, pack: Pack) -> list[Any]:
+    """A Timestamp or a Timedelta, which know more than datetime does; NaT, or NA."""
+    kind = type(moment).__name__
+    if kind in ("NaTType", "NAType"):
+        return [kind]
+    number = [kind, moment.unit, int(moment.asm8.view("i8"))]
+    taken = [*number, zone_of(moment)] if kind == "Timestamp" else number
+    back = _make_moment(type(moment), taken)
+    if back != moment or getattr(back, "fold", 0) != getattr(moment, "fold", 0):
+        raise Unstorable(f"{moment!r} cannot be stored exactly")
+    return taken
+
+
+def _make_moment(cls: type, inner: list[Any]) -> Any:
+    pd, kind = _library(PANDAS), inner[0]
+    if kind in ("NaTType", "NAType"):
+        return pd.NaT if kind == "NaTType" else pd.NA
+    _, unit, number, *zone = inner
+    if kind == "Timedelta":
+        return pd.Timedelta(_numpy().timedelta64(number, unit))
+    made = pd.Timestamp(_numpy().datetime64(number, unit))
+    if type(zone[0]) not in (timezone, ZoneInfo):
+        return made
+    return made.tz_localize("UTC").tz_convert(zone[0])
+
+
+def _numpy() -> Any:
+    import numpy as np
+
+    return np
+
+
+# --- pyarrow, Pillow ---
 
 
 def _take_table(table: Any, pack: Pack) -> list[Any]:
@@ -130,6 +297,11 @@ def _make_table(cls: type, inner: list[Any]) -> Any:
 def _take_picture(picture: Any, pack: Pack) -> list[Any]:
     if picture.mode not in _PNG_MODES:
         raise Unstorable(f"an image of mode {picture.mode!r} has no exact PNG: convert it first")
+    if getattr(picture, "n_frames", 1) > 1:
+        raise Unstorable(
+            f"of the {picture.n_frames} frames of an image one would come back: keep its file "
+            "as an Artifact, or its frames in a list"
+        )
     picture.load()
     pixels, colours = picture, None
     if picture.mode == "P":  # the numbers of the colours as an image, the colours beside it
@@ -137,7 +309,7 @@ def _take_picture(picture: Any, pack: Pack) -> list[Any]:
         colours = [picture.palette.mode, bytes(picture.palette.getdata()[1])]
     sink = io.BytesIO()
     _refusing(lambda: pixels.save(sink, "PNG"), picture)
-    return [sink.getvalue(), colours, {k: v for k, v in picture.info.items() if type(k) is str}]
+    return [sink.getvalue(), colours, picture.info]
 
 
 def _make_picture(cls: type, inner: list[Any]) -> Any:
@@ -178,13 +350,16 @@ _FRAME = _Foreign(FRAME, object, _take_frame, _make_frame)
 _SERIES = _Foreign(SERIES, object, _take_series, _make_series)
 _TABLE = _Foreign(TABLE, object, _take_table, _make_table)
 _PICTURE = _Foreign(PICTURE, object, _take_picture, _make_picture)
+_MOMENT = _Foreign(MOMENT, object, _take_moment, _make_moment)
 MAKERS: dict[int, Callable[[Any], Any]] = {
-    plan.code: plan.rebuild for plan in (_FRAME, _SERIES, _TABLE, _PICTURE)
+    plan.code: plan.rebuild for plan in (_FRAME, _SERIES, _TABLE, _PICTURE, _MOMENT)
 }
 
 _CLASSES: tuple[tuple[str, str, Plan], ...] = (
     ("pandas", "DataFrame", _FRAME),
     ("pandas", "Series", _SERIES),
+    ("pandas", "Timestamp", _MOMENT),
+    ("pandas", "Timedelta", _MOMENT),
     ("polars", "DataFrame", _FRAME),
     ("polars", "Series", _SERIES),
     ("pyarrow", "Table", _TABLE),
@@ -198,6 +373,9 @@ def classify(cls: type) -> Plan | None:
         found = sys.modules.get(module)
         if found is not None and found.__dict__.get(name) is cls:
             return plan
+    pandas = sys.modules.get(PANDAS)
+    if pandas is not None and cls in [type(pandas.__dict__.get(name)) for name in ("NaT", "NA")]:
+        return None if cls is type(None) else _MOMENT
     pil = sys.modules.get("PIL.Image")
     if pil is not None and pil.Image in cls.__mro__ and cls.__module__.startswith("PIL."):
         return _PICTURE

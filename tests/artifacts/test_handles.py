@@ -1,12 +1,10 @@
-"""`Artifact` handles, and tables and pictures of other libraries."""
+"""`Artifact` handles: light, lazy, verified."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import backends
 import pytest
@@ -131,51 +129,6 @@ def test_artifacts_show_themselves_and_go_into_messages() -> None:
     message = HumanMessage([{"type": "text", "text": "what is it?"}, image.as_content()])
     assert message.content_blocks[1]["mime_type"] == "image/png"
     assert image.data_url().startswith("data:image/png;base64,")
-
-
-# ---- other libraries ---------------------------------------------------------------------------
-
-
-def tables() -> Iterator[Any]:
-    import pandas as pd
-    import polars as pl
-    import pyarrow as pa
-    from PIL import Image
-
-    index = pd.Index(["p", "q"], name="key")
-    yield pd.DataFrame(
-        {"n": [1, 2], "t": ["x", None], "c": pd.Categorical(["u", "v"])}, index=index
-    )
-    yield pd.DataFrame({"when": pd.to_datetime(["2024-01-01", None]), "f": [1.5, float("nan")]})
-    yield pd.Series([1, 2], name="s")
-    yield pl.DataFrame({"a": [1, None], "b": [["x"], []]})
-    yield pl.Series("s", [1.5, None])
-    yield pa.table({"a": [1, 2], "b": [{"x": 1}, None]})
-    yield pa.RecordBatch.from_pylist([{"a": 1}])
-    for mode in ("RGB", "RGBA", "L", "P", "1"):
-        yield Image.new("RGB", (5, 4), (10, 200, 30)).convert(mode)
-
-
-@pytest.mark.parametrize("number", range(12))
-def test_tables_and_pictures_come_back_equal(number: int, tmp_path: Path) -> None:
-    value = list(tables())[number]
-    with SqliteSaver(tmp_path / "a.db", offload_above=100) as saver:
-        put(saver, "t", {"a": [value], "b": {"x": value}})
-    with SqliteSaver(tmp_path / "a.db") as saver:
-        found = values(saver, "t")
-    for one in (found["a"][0], found["b"]["x"]):
-        assert type(one).__name__ == type(value).__name__
-        assert one.equals(value) if hasattr(value, "equals") else one == value
-
-
-def test_tables_that_would_not_come_back_equal_are_refused(tmp_path: Path) -> None:
-    import pandas as pd
-    from PIL import Image
-
-    with SqliteSaver(tmp_path / "a.db") as saver:
-        for value in (pd.DataFrame({"a": [1, "x"]}), Image.new("CMYK", (2, 2))):
-            with pytest.raises(SerializationError, match="exact"):
-                put(saver, "t", {"a": value})
 
 
 def test_a_timeline_shows_an_artifact_as_itself(tmp_path: Path) -> None:
