@@ -115,7 +115,7 @@ def test_task_paths_and_indices_are_kept(ours: SqliteSaver, path: Path) -> None:
     new = {
         (row.ns, row.id, row.task_id, row.path, row.idx + k)
         for row in listing.writes
-        for k in range(row.count)
+        for k in range(row.width)
     }
     assert new == old
 

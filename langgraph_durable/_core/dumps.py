@@ -95,8 +95,8 @@ def _mapped(
 ) -> Dump:
     return replace(
         dump,
-        rows=tuple(replace(row, body=change(row.body)) for row in dump.rows),
-        writes=tuple(replace(row, body=change(row.body)) for row in dump.writes),
+        rows=tuple(row._replace(body=change(row.body)) for row in dump.rows),
+        writes=tuple(row._replace(body=change(row.body)) for row in dump.writes),
         items={n: change_item(payload) for n, payload in dump.items.items()},
     )
 

@@ -10,7 +10,7 @@ stay because the survivor now refers to them, and everything else about the ance
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from langgraph_durable._core import seal
@@ -166,7 +166,7 @@ def read_row(thread_id: str, row: CheckpointRow) -> Header:
 
 def resealed(thread_id: str, row: CheckpointRow, header: Header) -> CheckpointRow:
     """`row` with another header."""
-    return replace(row, refs=pack_refs(header.refs()), body=header.body()).sealed(thread_id)
+    return row._replace(refs=pack_refs(header.refs()), body=header.body()).sealed(thread_id)
 
 
 def miss_parent(where: str, header: Header, row: CheckpointRow) -> None:
@@ -255,7 +255,7 @@ class _Thread:
         header = read_row(self.thread_id, row)
         header.linked = header.linked and not orphan
         header.capsules = {**header.capsules, **self._capsules(row, header)}
-        return resealed(self.thread_id, replace(row, parent=None if orphan else row.parent), header)
+        return resealed(self.thread_id, row._replace(parent=None if orphan else row.parent), header)
 
     def _capsules(self, row: CheckpointRow, header: Header) -> Mapping[str, tuple[Capsule, Ref]]:
         missing = [

@@ -240,8 +240,7 @@ def merged(stretches: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         yield first, last
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointRow:
+class CheckpointRow(NamedTuple):
     """A stored checkpoint: its place, what it needs of the logs, and its sealed body."""
 
     ns: str
@@ -256,57 +255,35 @@ class CheckpointRow:
 
     def sealed(self, thread_id: str) -> CheckpointRow:
         """The same row with its (so far bare) body sealed for its place."""
-        return CheckpointRow(
-            self.ns,
-            self.id,
-            self.parent,
-            self.run,
-            self.refs,
-            seal.seal(self.place(thread_id), self.body),
-        )
+        return self._replace(body=seal.seal(self.place(thread_id), self.body))
 
     def bare(self, thread_id: str) -> CheckpointRow:
         """The inverse of `sealed`; raises `Damaged`."""
-        body = seal.open_sealed(self.place(thread_id), self.body)
-        return CheckpointRow(self.ns, self.id, self.parent, self.run, self.refs, body)
+        return self._replace(body=seal.open_sealed(self.place(thread_id), self.body))
 
 
-@dataclass(frozen=True, slots=True)
-class WriteRow:
-    """Stored pending writes of one task: a stretch of indices from `idx`, one ref for each."""
+class WriteRow(NamedTuple):
+    """Stored pending writes of one task: `width` indices from `idx` on, one ref for each."""
 
     ns: str
     id: str
     task_id: str
     idx: int
-    count: int
+    width: int
     path: str
     run: str | None
     refs: bytes
     body: bytes
 
     def place(self, thread_id: str) -> bytes:
-        place = "w", thread_id, self.ns, self.id, self.task_id, self.idx, self.count
+        place = "w", thread_id, self.ns, self.id, self.task_id, self.idx, self.width
         return seal.names((*place, self.path, self.run, self.refs))
 
-    def _with(self, body: bytes) -> WriteRow:
-        return WriteRow(
-            self.ns,
-            self.id,
-            self.task_id,
-            self.idx,
-            self.count,
-            self.path,
-            self.run,
-            self.refs,
-            body,
-        )
-
     def sealed(self, thread_id: str) -> WriteRow:
-        return self._with(seal.seal(self.place(thread_id), self.body))
+        return self._replace(body=seal.seal(self.place(thread_id), self.body))
 
     def bare(self, thread_id: str) -> WriteRow:
-        return self._with(seal.open_sealed(self.place(thread_id), self.body))
+        return self._replace(body=seal.open_sealed(self.place(thread_id), self.body))
 
 
 class GivenId(str):
@@ -332,8 +309,7 @@ class GivenId(str):
         return given
 
 
-@dataclass(frozen=True, slots=True)
-class Guard:
+class Guard(NamedTuple):
     """Rules for a put that only the store can check, inside the transaction."""
 
     sole: bool = False
@@ -344,6 +320,9 @@ class Guard:
     """See `Draft.root`."""
     lead: bool = False
     """Become the head whatever the id: the caller asked to go on from the parent."""
+
+
+UNGUARDED = Guard()
 
 
 @dataclass(slots=True)
@@ -419,7 +398,7 @@ class CheckpointDraft(Draft):
     fresh: Collection[str] = ()
     """The channels whose refs may name new items."""
     body: bytes = b""
-    guard: Guard = Guard()
+    guard: Guard = UNGUARDED
     announce_run: bool = False
     """The run has not been noted for this thread yet."""
 
@@ -511,8 +490,7 @@ class Stored(NamedTuple):
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(NamedTuple):
     """One checkpoint as a store gives it: whole, from one moment."""
 
     thread_id: str
@@ -549,8 +527,7 @@ class Cursor(NamedTuple):
     ns: str
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(NamedTuple):
     rows: tuple[Loaded, ...]
     cursor: Cursor | None
     """Where to go on; None at the end."""

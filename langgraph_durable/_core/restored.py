@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from langgraph_durable._core.evolution import Edited
@@ -16,8 +15,7 @@ class Place(NamedTuple):
     id: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Restored:
+class Restored(NamedTuple):
     """A checkpoint as the caller gets it; everything in it is fresh."""
 
     place: Place

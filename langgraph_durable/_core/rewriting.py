@@ -284,7 +284,7 @@ class Rewriter:
         for write, own, forms in made.writes:
             refs = pack_refs(settled(ref, finals) for ref in own)
             body = pack_forms(forms, self._evolution.version)
-            place = write.ns, write.id, write.task_id, write.idx, write.count
+            place = write.ns, write.id, write.task_id, write.idx, write.width
             bare_write = WriteRow(*place, write.path, write.run, refs, body)
             edit.add_writes.append(bare_write.sealed(thread_id))
         edit.keep = _needed(listing, edit, seed)

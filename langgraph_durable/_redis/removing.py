@@ -319,7 +319,7 @@ def writes_words(writes: Iterable[WriteRow]) -> list[Word]:
     for write in writes:
         place = keys.place(write.ns, write.id)
         task = places.setdefault(place, {}).setdefault(keys.task_digest(place, write.task_id), [])
-        task.append((write.idx, write.count, rows.pack_write(write)))
+        task.append((write.idx, write.width, rows.pack_write(write)))
     words: list[Word] = []
     for place, tasks in places.items():
         for digest, own in tasks.items():

@@ -44,7 +44,7 @@ def unpack_checkpoint(thread_id: str, place: bytes, blob: bytes) -> CheckpointRo
 
 def pack_write(row: WriteRow) -> bytes:
     run = None if row.run is None else name(row.run)
-    place = name(row.task_id), row.idx, row.count, name(row.path)
+    place = name(row.task_id), row.idx, row.width, name(row.path)
     return _HEAD.pack(0, len(row.refs)) + row.refs + ormsgpack.packb([*place, run, row.body])
 
 

@@ -275,7 +275,7 @@ async def put_writes(context: Context, draft: WritesDraft) -> Stored:
         made = draft.rows(numbered.finals, taken)
         own: list[Word] = [*place, int(draft.sole()), task, _root(draft), len(made)]
         for row in made:
-            own += (row.idx, row.count, rows.pack_write(row))
+            own += (row.idx, row.width, rows.pack_write(row))
         return own, sum(len(row.refs) + len(row.body) for row in made)
 
     def end(answer: Answer) -> bool:

@@ -62,7 +62,7 @@ def checkpoint_values(tid: int, row: CheckpointRow) -> tuple[Any, ...]:
 
 def write_values(tid: int, row: WriteRow) -> tuple[Any, ...]:
     """The columns of `lgd_writes`."""
-    place = tid, name(row.ns), name(row.id), name(row.task_id), row.idx, row.count
+    place = tid, name(row.ns), name(row.id), name(row.task_id), row.idx, row.width
     return (*place, name(row.path), optional(row.run), row.refs, row.body)
 
 

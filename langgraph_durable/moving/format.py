@@ -138,7 +138,7 @@ def _checkpoint(row: CheckpointRow) -> list[Any]:
 
 
 def _write(row: WriteRow) -> list[Any]:
-    place = [name(row.ns), name(row.id), name(row.task_id), row.idx, row.count, name(row.path)]
+    place = [name(row.ns), name(row.id), name(row.task_id), row.idx, row.width, name(row.path)]
     return [*place, _optional(row.run), row.refs, row.body]
 
 
