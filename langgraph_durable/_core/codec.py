@@ -92,7 +92,9 @@ class Encoder:
         Without `uploads` nothing leaves: for a draft that is looked at, and not stored.
         """
         if self._shelf is not None and self.leaves and uploads:
-            return offload.pack(self.raws, self._shelf, self._handles, self._hashes)
+            return offload.pack(
+                self.raws, self._shelf, self._handles, self._hashes, readable=self._exact
+            )
         return Packed({digest: seal.pack(raw) for digest, raw in self.raws.items()}, {})
 
     def learned(self) -> list[tuple[bytes, int, bytes]]:
@@ -169,7 +171,9 @@ class Encoder:
             raw = self._dump_item(value)
         except Exception as error:
             raise _At("", value) from error
-        return ((), raw) if len(raw) <= INLINE else ((self._number(raw), 1), ITEM)
+        # What may hold a handle is an item, for only items have claims.
+        is_small = len(raw) <= INLINE and (self._exact or not self._handles)
+        return ((), raw) if is_small else ((self._number(raw), 1), ITEM)
 
     def _dict(self, value: dict[str, Any]) -> tuple[Sequence[int], Form]:
         names, values = map(list, zip(*value.items(), strict=True))

@@ -73,10 +73,13 @@ def pack(
     shelf: Shelf,
     handles: Mapping[Claim, Any],
     hashes: Mapping[bytes, bytes],
+    *,
+    readable: bool,
 ) -> Packed:
     """Pack new items; what leaves them is in its store when this returns.
 
-    `hashes` are those of the large items.
+    `hashes` are those of the large items. Where a serialiser of the user's makes items that are
+    not `readable`, each may hold every handle that was met.
     """
     sha_of = {id(raw): sha for sha, raw in hashes.items()}
     items: dict[bytes, bytes] = {}
@@ -84,7 +87,9 @@ def pack(
     uploads: dict[Claim, Any] = {}
     for digest, raw in raws.items():
         # A claim's hash stands in the item as it is, so this finds every handle inside it.
-        own = {claim: handle for claim, handle in handles.items() if claim.sha in raw}
+        own = {
+            claim: handle for claim, handle in handles.items() if claim.sha in raw or not readable
+        }
         if id(raw) in sha_of and raw[:1] != seal.SPINE_MARK:
             claim = shelf.claim_on(raw, sha_of[id(raw)])
             items[digest] = seal.CLAIM + claim.packed()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import backends
 import pytest
@@ -104,6 +105,34 @@ def test_a_file_that_changes_while_it_is_stored_is_refused(tmp_path: Path) -> No
         with pytest.raises(SerializationError, match="has changed"):
             put(saver, "t", {"a": growing})
         assert saver.get_tuple(config("t")) is None
+
+
+class Reversing:
+    """A serialiser of the user's, around the saver's own."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def dumps_typed(self, value: Any) -> tuple[str, bytes]:
+        tag, data = self.inner.dumps_typed(value)
+        return f"{tag}-reversed", data[::-1]
+
+    def loads_typed(self, stored: tuple[str, bytes]) -> Any:
+        return self.inner.loads_typed((stored[0].removesuffix("-reversed"), stored[1][::-1]))
+
+
+def test_a_handle_that_a_serialiser_hides_is_kept_all_the_same(
+    backend: backends.Open, files: FileArtifacts, tmp_path: Path
+) -> None:
+    with backend(tmp_path, artifacts=files) as saver:
+        saver.serde = Reversing(saver.serde)
+        put(saver, "t", {"a": Artifact.from_bytes(b"x"), "b": [Artifact.from_bytes(NOISE)]})
+        saver.collect_artifacts(grace=0)
+        assert saver.check_artifacts("t") == []
+        found = values(saver, "t")
+        assert (found["a"].read(), found["b"][0].read()) == (b"x", NOISE)
+        saver.delete_thread("t")
+        assert saver.collect_artifacts(grace=0).removed == 2
 
 
 def test_an_artifact_without_a_store_says_what_to_do(tmp_path: Path) -> None:
