@@ -7,7 +7,7 @@ without a transaction, so that it too runs off the event loop.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -40,7 +40,7 @@ class Collected:
 
     removed: int = 0
     bytes: int = 0
-    """As they lie in the store."""
+    """As they lie in the store, with what writers that were killed have left half-written."""
     kept: int = 0
     """Objects that something claims, or that are too young."""
     dry_run: bool = False
@@ -148,6 +148,8 @@ class Keeping:
                 total, looked = _added(total, some, orphans), looked + len(some)
                 if progress is not None:
                     progress(looked, total.removed)
+            left = await do(_unfinished(shelf, place, before[place] + grace, grace, dry_run))
+            total = replace(total, bytes=total.bytes + left)
         shelf.forget()
         return total
 
@@ -235,6 +237,18 @@ async def _clock(shelf: Shelf, place: tuple[str, str]) -> float:
 
 async def _listed(shelf: Shelf, place: tuple[str, str]) -> list[tuple[Found, list[Found]]]:
     return list(sweeping.objects(shelf.at(place[1]), place[0]))
+
+
+async def _unfinished(
+    shelf: Shelf, place: tuple[str, str], now: float, grace: float, dry_run: bool
+) -> int:
+    """Remove what killed writers have left; how many bytes that is."""
+    store = shelf.at(place[1])
+    old = now - max(grace, sweeping.ABANDONED)
+    left = [one for one in store.unfinished(claims.folder(place[0])) if one.time <= old]
+    if not dry_run:
+        in_parallel(lambda one: store.delete(one.key), left)
+    return sum(one.size for one in left)
 
 
 def _is_needed(shelf: Shelf, place: tuple[str, str], key: str, alive: set[str]) -> bool:

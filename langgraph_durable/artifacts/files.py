@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,7 @@ from langgraph_durable.errors import (
     StorageReadOnly,
 )
 
+_TEMPORARY = re.compile(r"/\.lgd-\w+\.tmp$")
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _READ_ONLY = {errno.EACCES, errno.EPERM, errno.EROFS}
 
@@ -46,7 +48,7 @@ class FileArtifacts(ArtifactStore):
         temporary = None
         try:
             self._make(path.parent)
-            handle, temporary = tempfile.mkstemp(prefix=".lgd-", dir=path.parent)
+            handle, temporary = tempfile.mkstemp(".tmp", ".lgd-", path.parent)
             with open(handle, "wb", buffering=0) as file:
                 _write(file, content)
                 os.fsync(file.fileno())
@@ -93,6 +95,12 @@ class FileArtifacts(ArtifactStore):
             raise self._explained(error) from error
 
     def list(self, prefix: str) -> Iterator[Found]:
+        return (one for one in self._entries(prefix) if not _TEMPORARY.search(one.key))
+
+    def unfinished(self, prefix: str) -> Iterator[Found]:
+        return (one for one in self._entries(prefix) if _TEMPORARY.search(one.key))
+
+    def _entries(self, prefix: str) -> Iterator[Found]:
         root = self.folder / prefix
         if not root.is_dir():
             return

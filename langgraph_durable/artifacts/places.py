@@ -98,6 +98,10 @@ class Guest(ArtifactStore):
         for found in self.inner.list(self._folder + prefix):
             yield found._replace(key=found.key.removeprefix(self._folder))
 
+    def unfinished(self, prefix: str) -> Iterator[Found]:
+        for found in self.inner.unfinished(self._folder + prefix):
+            yield found._replace(key=found.key.removeprefix(self._folder))
+
 
 class Lent(ArtifactStore):
     """A store of another database, to read from."""

@@ -169,7 +169,7 @@ class Shelf:
         def one(upload: Upload) -> None:
             key = upload.claim.key
             _, found_in = self._places(upload.claim)
-            if not any(sweeping.stays(store, key) for store in found_in):
+            if not any(_stays(store, key) for store in found_in):
                 self._keep(upload)
 
         in_parallel(one, uploads)
@@ -255,6 +255,12 @@ def _renewed(store: ArtifactStore, key: str) -> bool:
     if isinstance(store, places.Lent):  # its owner keeps it, or does not
         return store.stat(key) is not None
     return sweeping.renew(store, key)
+
+
+def _stays(store: ArtifactStore, key: str) -> bool:
+    if isinstance(store, places.Lent):
+        return store.stat(key) is not None
+    return sweeping.stays(store, key)
 
 
 def _where(store: ArtifactStore, claim: Claim) -> str:

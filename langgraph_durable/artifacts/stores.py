@@ -66,6 +66,10 @@ class ArtifactStore(ABC):
     def list(self, prefix: str) -> Iterator[Found]:
         """All objects whose key begins with `prefix`, which ends in a slash."""
 
+    def unfinished(self, prefix: str) -> Iterator[Found]:
+        """What writers that were killed have left under `prefix`, where a store shows it."""
+        return iter(())
+
 
 class MemoryArtifacts(ArtifactStore):
     """Objects in this process; for tests, and for savers in memory.

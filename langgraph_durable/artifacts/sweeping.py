@@ -14,6 +14,9 @@ writer waits for the end and sees that the object is gone, and uploads it again.
 does the same with the row in place of the .used: it holds whatever the times say, however short the
 grace is. Only a writer that is killed between its row and its second look relies on the grace.
 
+A collector that was killed leaves its mark. Its patience has an end, so a writer that meets a mark
+twice as old removes it, and goes on.
+
 Two collectors share the mark: it holds the name of the one that has put it last. Who finds another
 name in it leaves the object, and the mark, to the other. Times are those of the store, so clocks
 need not agree.
@@ -44,18 +47,35 @@ def renew(store: ArtifactStore, key: str) -> bool:
 
 def stays(store: ArtifactStore, key: str) -> bool:
     """Whether an object is there, when no collector is about to remove it."""
-    end = time.monotonic() + 2 * PATIENCE  # a collector that was killed leaves its mark
-    while store.stat(key + DOOMED) is not None and time.monotonic() < end:
+    end = None
+    while (mark := store.stat(key + DOOMED)) is not None:
+        if end is None:
+            age = _time(store, key[: key.index("/") + 1]) - mark.time
+            end = time.monotonic() + 2 * PATIENCE - age
+        if time.monotonic() > end:  # its collector was killed
+            store.delete(key + DOOMED)
+            break
         time.sleep(PAUSE)
     return store.stat(key) is not None
 
 
 def clock(store: ArtifactStore, id: str) -> float:
     """The time, as the store has it."""
-    key = f"{folder(id)}0/clock"
+    return _time(store, folder(id))
+
+
+def _time(store: ArtifactStore, within: str) -> float:
+    key = f"{within}0/clock"
     store.put(key, b"")
     found = store.stat(key)
     return time.time() if found is None else found.time
+
+
+ABANDONED = 3600.0
+"""Seconds after which what a writer has not ended counts as left by one that was killed.
+
+Should it live, it is told that its upload has failed.
+"""
 
 
 def object_of(key: str) -> str:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 import random
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import backends
@@ -16,6 +19,7 @@ import pytest
 import servers
 import sweepers
 from langgraph.checkpoint.base import empty_checkpoint
+from shelves import NOISE, objects, put
 
 from langgraph_durable.artifacts import FileArtifacts, MemoryArtifacts, sweeping
 from langgraph_durable.saver import DurableSaver
@@ -137,6 +141,40 @@ def test_what_was_collected_before_its_row_was_written_is_stored_again(
 
 def _written(found: Any) -> list[Any]:
     return [value for _, _, value in found.pending_writes]
+
+
+@pytest.mark.parametrize("age", ["young", "old"])
+def test_the_mark_of_a_killed_collector_holds_writers_up_once_at_most(
+    age: str, backend: backends.Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = FileArtifacts(tmp_path / "artifacts")
+    waited: list[float] = []
+    watched = SimpleNamespace(monotonic=time.monotonic, time=time.time, sleep=waited.append)
+    monkeypatch.setattr(sweeping, "time", watched)
+    monkeypatch.setattr(sweeping, "PATIENCE", 0.2)
+    with backend(tmp_path, artifacts=store, offload_above=100) as saver:
+        put(saver, "t", {"a": NOISE})
+        [one] = objects(store, saver)
+        mark = store.folder / (one.key + sweeping.DOOMED)
+        mark.write_bytes(b"of a collector that was killed")
+        if age == "old":
+            os.utime(mark, (1, 1))
+        saver._shelf.forget()
+        put(saver, "u", {"a": NOISE})
+        assert bool(waited) == (age == "young")
+        assert not mark.exists()
+        waited.clear()
+        put(saver, "v", {"a": NOISE})
+        assert not waited
+
+
+def test_a_collector_whose_mark_was_taken_away_leaves_the_object() -> None:
+    store = MemoryArtifacts("memory://taken", private=True)
+    store.put("x", b"content")
+    doom = sweeping.Doom(store, "x")
+    store.delete("x" + sweeping.DOOMED)
+    assert not doom.carry_out(math.inf)
+    assert store.stat("x") is not None
 
 
 def test_of_two_collectors_the_first_leaves_an_object_to_the_second() -> None:

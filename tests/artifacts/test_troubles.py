@@ -174,14 +174,22 @@ def test_a_fork_after_the_first_use_is_refused_and_does_not_hang(tmp_path: Path)
 
 
 CHILD = """
-import os, signal, sys
+import os, signal, stat, sys
 from langgraph_durable import FileArtifacts, SqliteSaver
 sys.path[:0] = [{tests!r}, {tests!r} + "/.."]
 import shelves as here
 path, what = {path!r}, {what!r}
 files = FileArtifacts(path + "-files")
 saver = SqliteSaver(path, artifacts=files)
-if what == "after upload":
+if what == "in the middle":
+    real = os.fsync
+    def fsync(handle):
+        if stat.S_ISREG(os.fstat(handle).st_mode):
+            os.kill(os.getpid(), signal.SIGKILL)
+        real(handle)
+    os.fsync = fsync
+    here.put(saver, "t", {{"a": b"x" * 300_000}})
+elif what == "after upload":
     real = saver._shelf.keep
     def keep(uploads):
         real(uploads)
@@ -216,6 +224,29 @@ def test_a_process_killed_on_the_way_leaves_an_orphan_that_is_collected(
         assert [one.name for one in files.folder.rglob("*") if one.is_file()] == ["clock"]
         put(saver, "t", {"a": b"x" * 300_000})
         assert values(saver, "t") == {"a": b"x" * 300_000}
+
+
+def test_what_a_killed_writer_has_left_half_written_is_collected(tmp_path: Path) -> None:
+    done = child(tmp_path / "a.db", "in the middle")
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    files = FileArtifacts(f"{tmp_path}/a.db-files")
+
+    def left() -> list[Path]:
+        return [one for one in files.folder.rglob("*") if one.suffix == ".tmp"]
+
+    with SqliteSaver(tmp_path / "a.db", artifacts=files) as saver:
+        assert saver.get_tuple(config("t")) is None
+        put(saver, "t", {"a": NOISE})
+        [file] = left()
+        size = file.stat().st_size
+        assert size > 0
+        saver.collect_artifacts(grace=0)
+        assert left() == [file]  # its writer may live: nobody else need be slower than an hour
+        os.utime(file, (1, 1))
+        assert saver.collect_artifacts(grace=0, dry_run=True).bytes == size
+        assert saver.collect_artifacts(grace=0).bytes == size
+        assert left() == []
+        assert values(saver, "t") == {"a": NOISE}
 
 
 @contextlib.contextmanager
