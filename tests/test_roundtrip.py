@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections.abc
 import dataclasses
 import enum
 import ipaddress
@@ -12,13 +13,15 @@ import re
 import subprocess
 import sys
 import threading
+import typing
 import uuid
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 from zoneinfo import ZoneInfo
 
 import langchain_core.messages as lc
@@ -254,6 +257,10 @@ class Box(pydantic.BaseModel, Generic[T]):
     item: T
 
 
+Positive = Box[Annotated[int, pydantic.Field(gt=0)]]
+Kept = Box[collections.abc.Callable[[int], str] | int]
+
+
 class Root(pydantic.RootModel[list[int]]):
     pass
 
@@ -352,6 +359,18 @@ VALUES: dict[str, Any] = {
     "models": [Dog(name="d", tricks=("sit",)), _counted(), Root([1, 2])],
     "nested model subclass": Owner.model_construct(pet=Dog(name="d")),
     "generic model": [Box[int](item=1), Box[list[Dog] | None](item=[Dog(name="x")]), Box(item=())],
+    "generic model by spelling": [
+        Box[spelt].model_construct(item=1)
+        for spelt in (
+            *(list[int], tuple[int, ...], dict[str, int], OrderedDict[str, int], type[Animal]),
+            *(collections.abc.Sequence[int], int | None, None, type(None), pathlib.Path),
+            # What ruff would have otherwise; to pydantic these are others than the ones above.
+            *(getattr(typing, name)[int] for name in ("List", "Set", "Sequence", "Deque", "Type")),
+            *(getattr(typing, name)[str, int] for name in ("Dict", "Tuple", "Mapping", "Union")),
+            *(getattr(typing, name) for name in ("List", "Dict")),
+        )
+    ],
+    "generic model that its module names": [Positive(item=1), Kept(item=1)],
     "generic of generic": Box[Box[int]](item=Box[int](item=1)),
     "unvalidated": Animal.model_construct(name=(1, 2)),
     "v1 model": [Old(a=1), Old(a=1, b=[2])],

@@ -10,12 +10,15 @@ comes here as `is_data`, for the type arguments of generic models.
 
 from __future__ import annotations
 
+import collections.abc
 import functools
 import importlib
 import operator
+import pathlib
 import sys
 import types
 import typing
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -119,7 +122,8 @@ def _look_up(module: object, qualname: str) -> object:
     # A LazyLoader module imports itself on any attribute access, apipkg's on that of `__dict__`.
     space = _namespace(module)
     found: Any = None
-    for part in qualname.split("."):
+    # `Box[int]`, made where a module says so, is known there by that name, dots and all.
+    for part in [qualname] if "[" in qualname else qualname.split("."):
         found = space.get(part)
         if not is_class(found):
             return None
@@ -131,11 +135,14 @@ def reference_to(cls: type, is_data: IsData) -> Reference:
     """Return what is stored in place of `cls`."""
     generic = class_attribute(cls, "__pydantic_generic_metadata__")
     if generic and generic["origin"] is not None:
-        arguments = [_spell(arg, is_data) for arg in generic["args"]]
-        return [reference_to(generic["origin"], is_data), arguments]
-    name = name_of(cls)
-    module = sys.modules.get(_module(cls))
-    reached = _look_up(module, _qualname(cls)) if module is not None else None
+        try:
+            arguments = [_spell(arg, is_data) for arg in generic["args"]]
+        except SerializationError:
+            if _reached(cls) is not cls:
+                raise
+        else:
+            return [reference_to(generic["origin"], is_data), arguments]
+    name, reached = name_of(cls), _reached(cls)
     if reached is cls and name in CORE_NUMBER:
         return CORE_NUMBER[name]
     if reached is None:
@@ -143,21 +150,43 @@ def reference_to(cls: type, is_data: IsData) -> Reference:
     return name
 
 
+def _reached(cls: type) -> object:
+    """What the name of a class leads to."""
+    module = sys.modules.get(_module(cls))
+    return None if module is None else _look_up(module, _qualname(cls))
+
+
 # Type arguments of a generic model are spelt as a name, a class reference or [form, arguments].
+# `typing.List[int]` is not `list[int]`: pydantic makes two classes of them.
+_ABSTRACT = "Collection Iterable Mapping MutableMapping MutableSequence MutableSet Sequence Set"
+_ALIASES = (
+    "AbstractSet Collection DefaultDict Deque Dict FrozenSet Iterable List Mapping MutableMapping "
+    "MutableSequence MutableSet OrderedDict Sequence Set Tuple Type"
+)
+_BUILTIN: dict[str, type] = {
+    **{form.__name__: form for form in (list, dict, tuple, set, frozenset, type)},
+    **{form.__name__: form for form in (defaultdict, deque, OrderedDict)},
+    **{f"abc.{name}": getattr(collections.abc, name) for name in _ABSTRACT.split()},
+}
+_TYPING: dict[str, Any] = {f"typing.{name}": getattr(typing, name) for name in _ALIASES.split()}
 _FORMS: dict[str, Any] = {
-    "list": list,
-    "dict": dict,
-    "tuple": tuple,
-    "set": set,
-    "frozenset": frozenset,
+    **_BUILTIN,
+    **_TYPING,
     "Union": typing.Union,
     "Literal": Literal,
 }
+_BUILTIN_NAMES = {form: name for name, form in _BUILTIN.items()}
+_OTHER_NAMES = {
+    typing.get_origin(form) or form: name for name, form in _FORMS.items() if name not in _BUILTIN
+}
 _PLAIN: dict[str, Any] = {
     **{t.__name__: t for t in (int, str, float, bool, bytes, complex, object)},
-    **{name: form for name, form in _FORMS.items() if isinstance(form, type)},
+    **{t.__name__: t for t in (pathlib.Path, pathlib.PurePath)},
+    **_BUILTIN,
+    **_TYPING,
     "Any": Any,
     "None": type(None),
+    "none": None,
     "...": ...,
 }
 
@@ -169,10 +198,11 @@ def _spell(arg: Any, is_data: IsData) -> Any:
     origin = typing.get_origin(arg)
     if origin is types.UnionType:  # `A | B`, which pydantic does not take for `Union[A, B]`
         return ["|", [_spell(a, is_data) for a in typing.get_args(arg)]]
-    for name, form in _FORMS.items():
-        if origin is form:
-            inner = typing.get_args(arg)
-            return [name, list(inner) if form is Literal else [_spell(a, is_data) for a in inner]]
+    names = _BUILTIN_NAMES if isinstance(arg, types.GenericAlias) else _OTHER_NAMES
+    if origin is not None and (form := names.get(origin)) is not None:
+        inner = typing.get_args(arg)
+        literal = origin is Literal
+        return [form, list(inner) if literal else [_spell(a, is_data) for a in inner]]
     if is_class(arg) and origin is None and is_data(arg):
         return ["class", reference_to(arg, is_data)]
     raise SerializationError(f"the type argument {arg!r} of a generic model cannot be stored")
