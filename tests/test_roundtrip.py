@@ -600,6 +600,25 @@ def test_deep_nesting_is_stored_whole_or_refused(wrap: Any, depth: int) -> None:
         assert serde.dumps_typed(serde.loads_typed(stored)) == stored
 
 
+def _below(frames: int, call: Callable[[], Any]) -> Any:
+    return call() if frames == 0 else _below(frames - 1, call)
+
+
+@pytest.mark.parametrize("wrap", [lambda v: (v,), lambda v: {1: v}, GenericBox])
+def test_a_load_deep_inside_the_programs_own_calls_is_not_corruption(wrap: Any) -> None:
+    stored = serde.dumps_typed(_deep(wrap, 60))
+    refused = 0
+    for frames in range(0, sys.getrecursionlimit() - 60, 30):
+        try:
+            back = _below(frames, lambda: serde.loads_typed(stored))
+        except SerializationError:
+            refused += 1
+        else:
+            assert refused == 0
+            assert serde.dumps_typed(back) == stored
+    assert refused > 0
+
+
 def test_shared_objects_are_not_cycles() -> None:
     shared = [threading, 1][1:]
     assert roundtrip([shared, (shared,), {1: shared}]) == [[1], ([1],), {1: [1]}]

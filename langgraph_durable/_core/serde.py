@@ -291,6 +291,9 @@ def _explained(error: BaseException) -> BaseException:
     cause = _trouble.__dict__.pop("error", error)
     if isinstance(cause, DurableError) or not isinstance(cause, Exception):
         return cause
+    if isinstance(cause, RecursionError) or str(cause) == "ext_hook failed":
+        # The latter where not even the hook could be called.
+        return SerializationError("the calls around this load leave no room to rebuild the value")
     corrupt = CorruptionError(f"stored bytes are not a value this serializer wrote: {cause}")
     corrupt.__cause__ = cause
     return corrupt
