@@ -143,10 +143,31 @@ def guard_for(
     asked = False
     if isinstance(parent, GivenId):
         asked = parent.asked
-        parent.continued = True
     made_up = not isinstance(parent, GivenId) and bool(parent) and parent != last_put
     sole = strict and not asked and _by_run_in_root(config)
     return Guard(sole=sole, lenient=made_up, lead=asked, root=root)
+
+
+class going_on:
+    """A put that goes on from the checkpoint of its config: that is `continued`, unless it fails.
+
+    Marked before the put begins, because a task's writes on the same checkpoint may come beside it.
+    """
+
+    __slots__ = ("_given",)
+
+    def __init__(self, config: RunnableConfig) -> None:
+        given = config["configurable"].get("checkpoint_id")
+        first = isinstance(given, GivenId) and not given.continued
+        self._given: GivenId | None = given if first else None
+
+    def __enter__(self) -> None:
+        if self._given is not None:
+            self._given.continued = True
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        if kind is not None and self._given is not None:
+            self._given.continued = False
 
 
 def root_of_run(config: RunnableConfig) -> str | None:

@@ -303,7 +303,8 @@ class DurableSaver(Keeping, Upgrades, BaseCheckpointSaver[str]):  # type: ignore
             last_put=self._runs.last_put(place),
             root=self._runs.root_of(config, place),
         )
-        await self._engine.put(self.serde, place, checkpoint, merged, new_versions, guard)
+        with addresses.going_on(config):
+            await self._engine.put(self.serde, place, checkpoint, merged, new_versions, guard)
         self._runs.stored(config, place, id)
         if self._steps is not None:
             await self._steps.after_put(place.thread_id)

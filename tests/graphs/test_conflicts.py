@@ -21,8 +21,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command, Durability, interrupt
 from play import MODES, Graph, Open, Play, Saver, compiled_with, line
 
-from langgraph_durable import ConcurrentUpdate
-from langgraph_durable.testing.model import Colour, at, checkpoint, numbered
+from langgraph_durable import ConcurrentUpdate, SerializationError
+from langgraph_durable.testing.model import Colour, Coloured, at, checkpoint, finish, numbered
 
 CONFIG = {"configurable": {"thread_id": "t"}}
 
@@ -261,6 +261,26 @@ def test_workflows_of_the_functional_api_are_refused_too(
     with pytest.raises(ConcurrentUpdate):
         run(colour, graph, play.saver, ["refused"], mode)
     assert run(colour, graph, play.saver, ["again"], mode) == ["hi", "rival", "again"]
+
+
+def test_a_put_that_failed_has_not_gone_on_from_its_checkpoint(
+    open_saver: Open, colour: Colour
+) -> None:
+    """What the run still writes on the checkpoint it loaded is refused if others have moved on."""
+    saver, other = Coloured(open_saver(), colour), open_saver()
+    other.put(at("t"), checkpoint(numbered(1)), {}, {})
+
+    async def overtaken() -> None:
+        loaded = (await saver.get_tuple(at("t"))).config["configurable"]
+        config = {"configurable": {**loaded, "__pregel_runtime": object()}}
+        with pytest.raises(SerializationError):
+            await saver.put(config, checkpoint(numbered(2), {"a": object()}), {}, {})
+        other.put(at("t", numbered(1)), checkpoint(numbered(3)), {}, {})
+        with pytest.raises(ConcurrentUpdate):
+            await saver.put_writes(config, [("a", 1)], "task")
+
+    finish(colour, overtaken())
+    assert other.get_tuple(at("t", numbered(1))).pending_writes == []
 
 
 def test_a_run_does_not_bury_an_update_made_behind_it(
