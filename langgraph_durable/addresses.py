@@ -102,6 +102,8 @@ def check_checkpoint(checkpoint: object, metadata: object, new_versions: object)
         raise ConfigurationError(f"a checkpoint is a dict with an id, not {_shown(checkpoint)}")
     for part in ("channel_values", "channel_versions"):
         _check_channels(f"the checkpoint's {part}", checkpoint.get(part))
+    if None in checkpoint["channel_versions"].values():
+        raise ConfigurationError("the checkpoint's channel_versions names a channel with None")
     _check_channels("new_versions", new_versions)
     if not _is_mapping(metadata):
         raise ConfigurationError(f"metadata is a dict, not {_shown(metadata)}")

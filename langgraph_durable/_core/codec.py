@@ -188,13 +188,12 @@ class Encoder:
         if len(values) > 1:
             raws = list(self._raws(values, names))
             if sum(map(len, raws)) > WHOLE_DICT:
-                keys = self._number(self._dump_item(names))
-                return joined([keys, *map(self._number, raws)]), DICT
+                return joined([self._keys(names), *map(self._number, raws)]), DICT
         return self._whole(value)
 
     def _tree(self, names: list[str], values: list[Any]) -> tuple[Sequence[int], Form]:
         """A dict that contains lists of records, as the input of a graph or a sub-graph does."""
-        runs = [self._number(self._dump_item(names)), 1]
+        runs = [self._keys(names), 1]
         parts: list[list[Any]] = []
         for name, value in zip(names, values, strict=True):
             try:
@@ -204,6 +203,12 @@ class Encoder:
             extend(runs, own)
             parts.append([form, length(own)])
         return runs, [TREE, parts]
+
+    def _keys(self, names: list[str]) -> int:
+        try:
+            return self._number(self._dump_item(names))
+        except Exception as error:
+            raise _At("", names) from error
 
     def _number(self, raw: bytes) -> int:
         """Where an item is; a provisional number if it is nowhere yet."""
@@ -529,10 +534,19 @@ def _load_item(serde: SerializerProtocol, raw: bytes) -> Any:
     """The inverse of `_dump_item`."""
     if (gone := load_gone(raw)) is not None:
         return gone
-    code = raw[0]
+    code, end = raw[0], 1
     if code == _NAMED:
         end = 2 + raw[1]
-        return serde.loads_typed((raw[2:end].decode("utf-8", "surrogatepass"), raw[end:]))
-    if code >= len(ITEM_TAGS):
+        tag = raw[2:end].decode("utf-8", "surrogatepass")
+    elif code < len(ITEM_TAGS):
+        tag = ITEM_TAGS[code]
+    else:
         raise seal.Damaged(f"unknown item tag {code}")
-    return serde.loads_typed((ITEM_TAGS[code], raw[1:]))
+    try:
+        return serde.loads_typed((tag, raw[end:]))
+    except DurableError:
+        raise
+    except Exception as error:
+        raise SerializationError(
+            f"the serialiser of this saver cannot load what is stored: {error!r}"
+        ) from error

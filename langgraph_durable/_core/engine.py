@@ -50,6 +50,7 @@ from langgraph_durable._core.serde import ExactSerializer
 from langgraph_durable._core.storage import Stale, Storage
 from langgraph_durable._core.versions import Versions
 from langgraph_durable.errors import (
+    ConfigurationError,
     CorruptionError,
     SchemaVersionError,
     SerializationError,
@@ -434,7 +435,7 @@ class Engine:
             run=run,
             refs=header.refs(),
             fresh=fresh.union(capsules, (NOTE,)),
-            body=header.body(),
+            body=_body(header),
             guard=guard,
             root=guard.root,
             announce_run=_is_news(part, run),
@@ -637,6 +638,16 @@ class Engine:
 def _bytes(loaded: Loaded) -> int:
     items = sum(map(len, loaded.items.values()))
     return len(loaded.row.body) + sum(len(w.body) for w in loaded.writes) + items
+
+
+def _body(header: Header) -> bytes:
+    try:
+        return header.body()
+    except (TypeError, AttributeError) as error:
+        raise ConfigurationError(
+            "the checkpoint's channel_versions or versions_seen cannot be stored: a version is a "
+            f"string, a float or an int of 64 bits ({error})"
+        ) from error
 
 
 def _is_news(part: Part | None, run: str | None) -> bool:

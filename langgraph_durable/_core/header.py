@@ -100,12 +100,18 @@ class Header:
             (capsule.seed, capsule.seed_items, [list(w) for w in capsule.writes])
             for capsule, _ in self.capsules.values()
         ]
-        spelled = [_shortened(key) if type(key) is str else key[1] for key in table]
+        spelled = [_shortened(key) if type(key) is str else _plain(*key) for key in table]
         first = FORMAT, spelled, values, bare, seen
         flags = self.linked | self.continued << 1
         if self.schema is not None:
             flags |= self.schema + 1 << 8
         return seal.pack(ormsgpack.packb([*first, self.rest, self.metadata, flags, capsules]))
+
+
+def _plain(kind: type, version: Any) -> Any:
+    if not issubclass(kind, (str, int, float)):
+        raise TypeError(f"{version!r} is no version")
+    return version
 
 
 @lru_cache(maxsize=4096)  # most versions are those of the checkpoint before

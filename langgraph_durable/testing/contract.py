@@ -8,10 +8,10 @@ event loop through the `a`-methods, and without any loop through the sync ones.
 
 from __future__ import annotations
 
+from langgraph_durable.testing.promises.arguments import Arguments
 from langgraph_durable.testing.promises.checkpoints import Checkpoints, Metadata
 from langgraph_durable.testing.promises.deltas import Deltas, SturdyDeltas
 from langgraph_durable.testing.promises.durable import (
-    Arguments,
     Cycles,
     Heads,
     Prunes,

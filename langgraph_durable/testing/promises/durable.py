@@ -1,11 +1,11 @@
-"""Promises that only this package makes: heads, rollback, secrets, checked arguments."""
+"""Promises that only this package makes: heads, rollback, exact values, secrets."""
 
 from __future__ import annotations
 
+import copy
 import logging
 import random
 import uuid
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from langgraph.checkpoint.serde.types import INTERRUPT, RESUME
 
 from langgraph_durable.errors import ConfigurationError, SerializationError
 from langgraph_durable.testing.model import Coloured, at, checkpoint, numbered
+from langgraph_durable.testing.promises.savers import Recorder
 from langgraph_durable.testing.promises.stage import (
     Another,
     Stage,
@@ -214,8 +215,61 @@ class Rollback(Stage):
         assert await numbers(saver, at("t")) == [1]
 
 
+class Moody(Recorder):
+    """A serialiser that fails on whatever holds this key or text."""
+
+    def __init__(self, *, dumping: str | None = None, loading: str | None = None) -> None:
+        super().__init__()
+        self.dumping, self.loading = dumping, loading
+
+    def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
+        if self.dumping is not None and self.dumping in repr(obj):
+            raise ValueError("no mood to dump")
+        return super().dumps_typed(obj)
+
+    def loads_typed(self, data: tuple[str, bytes]) -> Any:
+        found = super().loads_typed(data)
+        if self.loading is not None and self.loading in repr(found):
+            raise IndexError("no mood to load")
+        return found
+
+
+LONG = "long enough not to be stored inside of the record " * 12
+HOLDERS: dict[str, Any] = {
+    "text": "spleen" + LONG,
+    "list": [LONG, {"a": "spleen"}, 1],
+    "numbers": ["spleen", 1, 2, 3, 4, 5],
+    "key": {"spleen": LONG, "b": LONG},
+    "value": {"a": "spleen" + LONG, "b": LONG},
+    "key of lists": {"spleen": [{"a": 1}, {"b": 2}], "b": LONG},
+    "tiny": "spleen",
+}
+
+
 class Values(Stage):
     """Values the interface leaves open."""
+
+    @pytest.mark.parametrize("value", HOLDERS.values(), ids=HOLDERS)
+    @promise
+    async def test_an_error_of_a_users_serialiser_names_the_channel(
+        self, saver: Coloured, value: Any
+    ) -> None:
+        own = Coloured(copy.copy(saver.saver), saver.colour)
+        own.saver.serde = Moody(dumping="spleen")
+        with pytest.raises(SerializationError, match=r"'bad'.*no mood to dump") as refused:
+            await put(own, "t", 1, {"good": [LONG], "bad": value})
+        assert isinstance(refused.value.__cause__, ValueError)
+        assert await saver.list(None) == []
+        own.saver.serde = Recorder()
+        await put(own, "t", 1, {"good": [LONG], "bad": value})
+        await put(own, "u", 1)
+        await write(own, "u", 1, [("good", LONG), ("bad", value)])
+        own.saver.serde = Moody(loading="spleen")
+        for thread in ("t", "u"):
+            place = f"thread '{thread}', checkpoint {numbered(1)}.*'bad'.*no mood to load"
+            with pytest.raises(SerializationError, match=place) as refused:
+                await own.get_tuple(at(thread))
+            assert isinstance(refused.value.__cause__, IndexError)
 
     @promise
     async def test_values_not_named_in_new_versions_are_kept(self, saver: Coloured) -> None:
@@ -399,170 +453,3 @@ class Secrets(Stage):
         own = {"api_key": "mine", "__own": 1, "thread_id": "x", "text": "a\x00b", "none": None}
         await put(saver, "t", 1, metadata=own)
         assert (await load(saver, "t")).metadata == own
-
-
-GOOD_IDS = {
-    "one letter": "x",
-    "1 KiB": "x" * 1024,
-    "1 KiB of ü": "ü" * 512,
-    "NUL": "\x00",
-    "NUL inside": "a\x00b",
-    "lone surrogate": "\ud800",
-    "surrogates": "a\udfff\ud800b",
-    "quotes": "'\"`;--",
-    "space": " ",
-    "newline": "\n",
-    "emoji": "👩‍👩‍👧",
-    "pattern": "*?[%_]{}",
-}
-BAD_IDS = {
-    "empty": "",
-    "too long": "x" * 1025,
-    "too long in bytes": "ü" * 513,
-    "None": None,
-    "float": 1.5,
-    "bytes": b"t",
-    "list": ["t"],
-    "object": object(),
-}
-
-WITH_THREAD: dict[str, Callable[[Coloured, Any], Any]] = {
-    "get": lambda s, t: s.get(at(t)),
-    "get_tuple": lambda s, t: s.get_tuple(at(t)),
-    "list": lambda s, t: s.list(at(t)),
-    "put": lambda s, t: s.put(at(t), checkpoint(numbered(1)), {}, {}),
-    "put_writes": lambda s, t: s.put_writes(at(t, numbered(1)), [("a", 1)], "task"),
-    "delete_thread": lambda s, t: s.delete_thread(t),
-    "copy_thread from": lambda s, t: s.copy_thread(t, "new"),
-    "copy_thread to": lambda s, t: s.copy_thread("there", t),
-    "prune": lambda s, t: s.prune([t], strategy="delete"),
-    "history": lambda s, t: s.get_delta_channel_history(config=at(t), channels=["a"]),
-}
-"""Every call that takes a thread id."""
-
-
-class Arguments(Stage):
-    """Arguments are checked before anything is written."""
-
-    @pytest.mark.parametrize("thread", GOOD_IDS.values(), ids=GOOD_IDS)
-    @promise
-    async def test_any_short_string_is_a_thread_id(
-        self, saver: Coloured, another: Another, thread: str
-    ) -> None:
-        await put(saver, thread, 1, {"a": thread}, ns="child")
-        await put(saver, thread, 2, {"a": thread})
-        await write(saver, thread, 2, [("a", 1)])
-        for reader in (saver, another()):
-            assert await values(reader, thread) == {"a": thread}
-            assert await numbers(reader, at(thread, ns=None)) == [2, 1]
-            listed = await reader.list(None)
-            assert [found.config["configurable"]["thread_id"] for found in listed] == [thread] * 2
-        await saver.copy_thread(thread, "copy")
-        await saver.delete_thread(thread)
-        assert await values(saver, "copy") == {"a": thread}
-        assert await saver.get_tuple(at(thread)) is None
-
-    @promise
-    async def test_an_int_is_the_same_as_its_text(self, saver: Coloured) -> None:
-        for thread in (7, -1, 0, 2**70):
-            await put(saver, thread, 1, {"a": 1})
-            await put(saver, str(thread), 2, {"a": 2}, parent=1)
-            await write(saver, thread, 2, [("a", 1)])
-            assert await everything(saver, thread) == await everything(saver, str(thread))
-            assert (await load(saver, str(thread))).pending_writes == [("task", "a", 1)]
-            await saver.delete_thread(thread)
-            assert await saver.get_tuple(at(str(thread))) is None
-
-    @pytest.mark.parametrize("call", WITH_THREAD.values(), ids=WITH_THREAD)
-    @pytest.mark.parametrize("thread", BAD_IDS.values(), ids=BAD_IDS)
-    @promise
-    async def test_a_bad_thread_id_is_refused(
-        self, saver: Coloured, call: Callable[[Coloured, Any], Any], thread: Any
-    ) -> None:
-        await put(saver, "there", 1)
-        before = await saver.list(None)
-        with pytest.raises(ConfigurationError):
-            await call(saver, thread)
-        assert await saver.list(None) == before
-
-    @promise
-    async def test_a_config_without_a_thread_is_refused(self, saver: Coloured) -> None:
-        configs: list[Any] = [{}, {"configurable": {}}, {"configurable": {"checkpoint_ns": ""}}]
-        for config in configs:
-            with pytest.raises(ConfigurationError):
-                await saver.get_tuple(config)
-            with pytest.raises(ConfigurationError):
-                await saver.put(config, checkpoint(numbered(1)), {}, {})
-            with pytest.raises(ConfigurationError):
-                await saver.put_writes(config, [("a", 1)], "task")
-        assert await saver.list(None) == []
-
-    @promise
-    async def test_writes_need_a_checkpoint_id(self, saver: Coloured) -> None:
-        for absent in ({}, {"checkpoint_id": None}, {"checkpoint_id": ""}):
-            with pytest.raises(ConfigurationError):
-                await saver.put_writes(at("t", **absent), [("a", 1)], "task")
-        assert await saver.list(None) == []
-
-    @pytest.mark.parametrize("wrong", [5, b"x", ["x"], object()], ids=type)
-    @promise
-    async def test_namespaces_and_checkpoint_ids_are_text(
-        self, saver: Coloured, wrong: Any
-    ) -> None:
-        for config in (at("t", ns=wrong), at("t", wrong)):
-            with pytest.raises(ConfigurationError):
-                await saver.get_tuple(config)
-            with pytest.raises(ConfigurationError):
-                await saver.list(config)
-            with pytest.raises(ConfigurationError):
-                await saver.put(config, checkpoint(numbered(1)), {}, {})
-        with pytest.raises(ConfigurationError):
-            await saver.put(at("t"), checkpoint(wrong), {}, {})
-        with pytest.raises(ConfigurationError):
-            await saver.put_writes(at("t", wrong), [("a", 1)], "task")
-        assert await saver.list(None) == []
-
-    @promise
-    async def test_malformed_checkpoints_are_refused(self, saver: Coloured) -> None:
-        good = checkpoint(numbered(1), {"a": 1}, {"a": version(1)})
-        wrong: list[Any] = [
-            (None, {}),
-            ({"id": numbered(1)}, {}),
-            ({**good, "channel_values": None}, {}),
-            ({**good, "channel_versions": ["a"]}, {}),
-            ({**good, "channel_values": {1: 1}}, {}),
-            ({**good, "channel_versions": {None: version(1)}}, {}),
-            (good, None),
-            (good, [("source", "loop")]),
-        ]
-        for given, metadata in wrong:
-            with pytest.raises(ConfigurationError):
-                await saver.put(at("t"), given, metadata, {})
-        assert await saver.list(None) == []
-
-    @promise
-    async def test_malformed_writes_are_refused(self, saver: Coloured) -> None:
-        await put(saver, "t", 1)
-        config = at("t", numbered(1))
-        wrong: list[Any] = [[("a",)], [("a", 1, 2)], [(1, 2)], [(None, 2)], ["ab"], "ab", 5]
-        for writes in wrong:
-            with pytest.raises(ConfigurationError):
-                await saver.put_writes(config, writes, "task")
-        for task in ("", None, 5):
-            with pytest.raises(ConfigurationError):
-                await saver.put_writes(config, [("a", 1)], task)
-        assert (await load(saver, "t")).pending_writes == []
-
-    @promise
-    async def test_a_wrong_limit_is_refused(self, saver: Coloured) -> None:
-        for limit in ("ten", 1.5, [1]):
-            with pytest.raises(ConfigurationError):
-                await saver.list(at("t"), limit=limit)
-
-    @promise
-    async def test_before_may_come_without_configurable(self, saver: Coloured) -> None:
-        await put_line(saver, "t", 2)
-        assert await numbers(saver, at("t"), before={"tags": []}) == [2, 1]
-        assert await numbers(saver, at("t"), before={"configurable": {}}) == [2, 1]
-        bare = {"thread_id": "t", "checkpoint_ns": "", "checkpoint_id": numbered(2)}
-        assert await numbers(saver, at("t"), before=bare) == [1]
