@@ -99,10 +99,19 @@ class Desk(Protocol):
 class _Collecting(threading.local):
     desk: Desk | None = None
     found: dict[Claim, Any] | None = None
+    place: tuple[str, ...] = ()
 
 
 collecting = _Collecting()
 """The desk of the value that is being encoded in this thread, and the handles met so far."""
+
+
+def place() -> str:
+    """Which thread, checkpoint and channel the value that is being decoded here belongs to."""
+    if not collecting.place:
+        return ""
+    where, role, channel = collecting.place
+    return f"{where}, {role} {channel!r}: "
 
 
 def collect(handle: Any) -> Claim | None:

@@ -409,6 +409,7 @@ class Decoder:
 
     def value(self, where: str, ref: Ref, form: Form, role: str = "channel") -> Any:
         """The value; `where` names thread and checkpoint, and `role` the channel, for errors."""
+        claims.collecting.place = where, role, ref.channel
         try:
             if type(form) is bytes:
                 return self._load_item(form)
@@ -421,6 +422,8 @@ class Decoder:
         except (IndexError, TypeError, UnicodeDecodeError) as error:
             malformed = seal.Damaged(f"an item is malformed: {error}")
             raise seal.damaged(f"{where}, {role} {ref.channel!r}", malformed) from error
+        finally:
+            claims.collecting.place = ()
 
     def _value(self, raws: Sequence[bytes], form: Form) -> Any:
         if form == LIST:

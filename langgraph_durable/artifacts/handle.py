@@ -2,7 +2,8 @@
 
 Inside a value a handle is stored as a claim, a name and a media type; the content is uploaded
 before the row that claims it. A loaded handle lies on the shelf of the saver it came from, and
-reads through it, verifying what it reads.
+reads through it, verifying what it reads. One that was made here keeps its source, and knows its
+shelf too as soon as it is stored: the file it was made from may change or go then.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import hashlib
 import io
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -22,7 +24,13 @@ from langgraph_durable._core.claims import Claim
 from langgraph_durable._core.plans import ARTIFACT, Pack, Unstorable, Value, register
 from langgraph_durable.artifacts import media, show
 from langgraph_durable.artifacts.stores import CHUNK
-from langgraph_durable.errors import ArtifactMissing, ConfigurationError, CorruptionError
+from langgraph_durable.errors import (
+    ArtifactCorrupt,
+    ArtifactMissing,
+    ConfigurationError,
+    CorruptionError,
+    SerializationError,
+)
 
 IN_MEMORY = 16 << 20
 """Contents up to this size are opened in memory, larger ones in a temporary file."""
@@ -32,6 +40,7 @@ class Reader(Protocol):
     def open(self, claim: Claim) -> BinaryIO: ...
     def read(self, claim: Claim) -> bytes: ...
     def meet(self, claim: Claim) -> None: ...
+    def urls_of(self, claim: Claim) -> tuple[str, ...]: ...
 
 
 class Artifact:
@@ -45,7 +54,10 @@ class Artifact:
         <Artifact hello.txt, text/plain, 5 B>
     """
 
-    __slots__ = ("_claim", "_copy", "_sha", "_shelf", "_size", "_source", "media_type", "name")
+    __slots__ = (
+        *("_claim", "_copy", "_sha", "_shelf", "_size", "_source", "_where"),
+        *("media_type", "name"),
+    )
 
     name: str | None
     media_type: str
@@ -62,6 +74,7 @@ class Artifact:
         made = object.__new__(cls)
         made.name, made.media_type = name, media_type
         made._claim = made._shelf = made._source = made._sha = made._size = made._copy = None
+        made._where = ""
         return made
 
     @classmethod
@@ -104,6 +117,8 @@ class Artifact:
     _sha: bytes | None
     _size: int | None
     _copy: Any
+    _where: str
+    """The thread, checkpoint and channel it was loaded from, for errors."""
 
     # ---- what it is --------------------------------------------------------------------------
 
@@ -148,7 +163,16 @@ class Artifact:
         return self
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        raise TypeError("an Artifact goes from process to process by a saver, not by pickle")
+        """For other processes: what is stored goes by its place, bytes at hand by value.
+
+        The place must be one that others can open, with credentials from their environment, and
+        the content is there as long as a thread needs it.
+        """
+        urls: tuple[str, ...] = ()
+        if self._claim is not None and not isinstance(self._source, bytes):
+            urls = self._reader().urls_of(self._claim)
+        state = (self._source, self._claim, self._sha, self._size, self._where)
+        return _restored, (self.name, self.media_type, state, urls)
 
     # ---- reading -----------------------------------------------------------------------------
 
@@ -161,11 +185,11 @@ class Artifact:
         """
         if isinstance(self._source, bytes):
             return io.BytesIO(self._source)
-        if isinstance(self._source, Path):
-            return self._source.open("rb")
+        if isinstance(self._source, Path) and (file := self._file(self._source)) is not None:
+            return file
         held = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115
         try:
-            with self._stream() as stream:
+            with self._named(), self._stream() as stream:
                 while block := stream.read(CHUNK):
                     held.write(block)
             held.seek(0)
@@ -179,7 +203,8 @@ class Artifact:
         if self._source is not None:
             with self.open() as file:
                 return file.read()
-        return self._reader().read(self._known())
+        with self._named():
+            return self._reader().read(self._known())
 
     async def aread(self) -> bytes:
         """`read`, off the event loop."""
@@ -247,10 +272,48 @@ class Artifact:
     def _stream(self) -> BinaryIO:
         return self._reader().open(self._known())
 
+    def _file(self, source: Path) -> BinaryIO | None:
+        """The file it was made from; None if it is stored, and the file is not what it was."""
+        if self._shelf is None:
+            return source.open("rb")
+        try:
+            file = source.open("rb")
+            if hashlib.file_digest(file, "sha256").digest() == self._sha:
+                file.seek(0)
+                return file
+            file.close()
+        except OSError:
+            pass
+        return None
+
+    def upload(self) -> BinaryIO:
+        """The content on its way to a store, from where it is at hand."""
+        if isinstance(self._source, Path):
+            try:
+                return self._source.open("rb")
+            except OSError as error:
+                if self._shelf is None:
+                    raise SerializationError(f"{self!r} cannot be read: {error}") from error
+        return self._stream()
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Errors say which thread, checkpoint and channel the handle came from."""
+        try:
+            yield
+        except (ArtifactMissing, ArtifactCorrupt) as error:
+            error.args = (f"{self._where}{error}", *error.args[1:])
+            raise
+
     def lie_on(self, shelf: Reader) -> None:
-        """Say where the content is found."""
-        self._shelf = shelf
+        """It was loaded: the content is found there."""
+        self._shelf, self._where = shelf, claims.place()
         shelf.meet(self._known())
+
+    def is_stored(self, shelf: Reader, claim: Claim) -> None:
+        """It was stored just now: the content is found there too."""
+        if self._claim is None:
+            self._shelf, self._claim = shelf, claim
 
     # ---- showing -----------------------------------------------------------------------------
 
@@ -259,6 +322,21 @@ class Artifact:
 
     def _lgd_html_(self) -> str:
         return show.html(self)
+
+
+def _restored(
+    name: str | None, media_type: str, state: tuple[Any, ...], urls: tuple[str, ...]
+) -> Artifact:
+    """A handle that was pickled."""
+    from langgraph_durable.artifacts.shelf import Shelf
+
+    made = Artifact._new(name, media_type)
+    made._source, made._claim, made._sha, made._size, made._where = state
+    if made._claim is not None and urls:
+        made._shelf = Shelf.of(made._claim.store, urls)
+    else:
+        made._claim = None
+    return made
 
 
 # ---- storing -------------------------------------------------------------------------------------

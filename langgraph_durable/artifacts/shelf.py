@@ -16,7 +16,6 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
 
 from langgraph_durable._core.claims import Claim
@@ -69,6 +68,13 @@ class Shelf:
         self._names: dict[str, tuple[str, ...]] = {}
         self._fresh: dict[Claim, float] = {}
 
+    @classmethod
+    def of(cls, store: str, urls: tuple[str, ...]) -> Shelf:
+        """One that only reads, what is found under these URLs."""
+        made = cls(None)
+        made._names[store] = urls
+        return made
+
     # ---- names -------------------------------------------------------------------------------
 
     async def prepare(self, storage: Storage) -> None:
@@ -106,6 +112,10 @@ class Shelf:
     @property
     def names(self) -> dict[str, tuple[str, ...]]:
         return dict(self._names)
+
+    def urls_of(self, claim: Claim) -> tuple[str, ...]:
+        """The URLs by which other processes find the content of a claim."""
+        return tuple(places.shown_to_others(store) for store in self.stores_of(claim.store))
 
     def know(self, store: ArtifactStore) -> None:
         """Use this very store for its URL."""
@@ -191,6 +201,8 @@ class Shelf:
             if mine[0].create(claim.key, media.packed(content, claim.packing)):
                 break  # else another writer was first: its object is renewed
         self._fresh[claim] = began
+        if isinstance(upload.content, Artifact):
+            upload.content.is_stored(self, claim)
 
     def forget(self) -> None:
         """What was used lately may be gone: a collector was here."""
@@ -282,10 +294,7 @@ def _content(upload: Upload) -> Any:
     source = handle._source
     if isinstance(source, bytes) or (source is None and handle._shelf is None):
         return source
-    opener = source.open if isinstance(source, Path) else None
-    if opener is None:  # it lies on another saver's shelf
-        return handle._stream
-    return lambda: _Same(opener("rb"), upload.claim, source)
+    return lambda: _Same(handle.upload(), upload.claim, source or handle)
 
 
 class _Same:

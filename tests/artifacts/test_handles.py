@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import backends
+import objectstore
 import pytest
 from langchain_core.messages import HumanMessage
 from shelves import NOISE, config, objects, put, values
 
 from langgraph_durable import (
     Artifact,
+    ArtifactCorrupt,
     ArtifactMissing,
+    ConfigurationError,
     FileArtifacts,
     SerializationError,
     SqliteSaver,
@@ -93,6 +101,98 @@ def test_an_artifact_whose_content_is_gone_cannot_be_stored_again(
         with pytest.raises(ArtifactMissing):
             put(saver, "second", {"b": loaded})
         assert saver.get_tuple(config("second")) is None
+
+
+@pytest.mark.parametrize("what", [Path.unlink, lambda path: path.write_text("another")])
+def test_a_stored_artifact_needs_its_file_no_more(
+    what: Callable[[Path], Any], backend: backends.Open, files: FileArtifacts, tmp_path: Path
+) -> None:
+    source = tmp_path / "report.txt"
+    source.write_text("one")
+    handle = Artifact.from_file(source)
+    with backend(tmp_path, artifacts=files) as saver, SqliteSaver(tmp_path / "b.db") as other:
+        put(saver, "t", {"a": handle})
+        assert handle.text() == "one"
+        what(source)
+        assert handle.text() == handle.path().read_text() == "one"
+        put(saver, "u", {"a": handle})
+        assert values(saver, "u")["a"].text() == "one"
+        if not source.exists():
+            put(other, "t", {"a": handle})
+            assert values(other, "t")["a"].text() == "one"
+
+
+def test_a_file_that_is_gone_before_it_is_stored_is_named(
+    backend: backends.Open, files: FileArtifacts, tmp_path: Path
+) -> None:
+    source = tmp_path / "report.txt"
+    with backend(tmp_path, artifacts=files) as saver:
+        for is_known in (False, True):
+            source.write_text("one")
+            handle = Artifact.from_file(source)
+            assert not is_known or handle.sha256
+            source.unlink()
+            with pytest.raises(SerializationError, match=r"report.txt.*cannot be read"):
+                put(saver, "t", {"a": handle})
+            assert saver.get_tuple(config("t")) is None
+
+
+def test_a_handle_goes_to_other_processes_by_pickle(
+    backend: backends.Open, store: ArtifactStore, tmp_path: Path
+) -> None:
+    if isinstance(store, FileArtifacts):
+        store = FileArtifacts(tmp_path / "ü %20&?")
+    file = tmp_path / "file.txt"
+    file.write_text("in a file")
+    with backend(tmp_path, artifacts=store) as saver:
+        put(saver, "t", {"stored": Artifact.from_text("stored", name="n")})
+        stored = values(saver, "t")["stored"]
+        sent = pickle.dumps([stored, Artifact.from_bytes(b"at hand"), Artifact.from_file(file)])
+        assert len(pickle.dumps(stored)) < 1000
+        read = "import pickle, sys; print([a.text() for a in pickle.load(sys.stdin.buffer)])"
+        done = subprocess.run(
+            [sys.executable, "-c", read], input=sent, capture_output=True, env=s3_environment()
+        )
+        assert done.stdout.decode().strip() == "['stored', 'at hand', 'in a file']", done.stderr
+        assert pickle.loads(sent)[0] == stored
+        put(saver, "again", {"a": pickle.loads(sent)[0]})
+        assert values(saver, "again")["a"].read() == b"stored"
+        assert len(objects(store, saver)) == 1
+
+
+def s3_environment() -> dict[str, str]:
+    """What another process needs to find the server of these tests."""
+    keys = {"AWS_ACCESS_KEY_ID": objectstore.KEY, "AWS_SECRET_ACCESS_KEY": objectstore.SECRET}
+    where = {"AWS_ENDPOINT": objectstore.shared().endpoint, "AWS_ALLOW_HTTP": "true"}
+    return {**os.environ, **keys, **where, "AWS_REGION": "us-east-1"}
+
+
+def test_a_handle_in_a_store_that_others_cannot_find_is_not_pickled() -> None:
+    with SqliteSaver(":memory:") as saver:
+        put(saver, "t", {"a": Artifact.from_text("x")})
+        with pytest.raises(ConfigurationError, match="cannot be found by others"):
+            pickle.dumps(values(saver, "t")["a"])
+
+
+@pytest.mark.parametrize("error", [ArtifactMissing, ArtifactCorrupt])
+def test_reading_a_spoilt_artifact_names_its_place(
+    error: type[Exception], backend: backends.Open, files: FileArtifacts, tmp_path: Path
+) -> None:
+    with backend(tmp_path, artifacts=files) as saver:
+        at = put(saver, "t", {"rest": 1, "deep": [{"a": Artifact.from_text("x")}]})
+        saver.put_writes(at, [("other", Artifact.from_text("x"))], "task")
+        [one] = objects(files, saver)
+        loaded = values(saver, "t")["deep"][0]["a"]
+        [[_, _, written]] = saver.get_tuple(config("t")).pending_writes
+        path = files.folder / one.key
+        path.unlink() if error is ArtifactMissing else path.write_bytes(b"y" * 9)
+        key, checkpoint = one.key, at["configurable"]["checkpoint_id"]
+        for handle, channel in ((loaded, "channel 'deep'"), (written, "to 'other'")):
+            for read in (handle.read, handle.open, handle.path):
+                with pytest.raises(error) as raised:
+                    read()
+                for part in ("thread 't'", checkpoint, channel, key, str(files.folder)):
+                    assert part in str(raised.value)
 
 
 def test_a_file_that_changes_while_it_is_stored_is_refused(tmp_path: Path) -> None:
