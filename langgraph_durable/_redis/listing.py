@@ -197,12 +197,38 @@ async def threads(context: Context) -> list[str]:
         start += most
 
 
+async def threads_of(context: Context, runs: Sequence[str]) -> list[str]:
+    """The threads that these runs wrote to.
+
+    A run's entry in the index lives as long as a thread at most, and threads are renewed: where
+    there is none, every thread is asked whether it knows the run.
+    """
+    found: dict[bytes, None] = {}
+    unknown: list[bytes] = []
+    entries = await ask(None, [("SMEMBERS", context.keys.run(run)) for run in runs])
+    for run, names in zip(runs, entries, strict=True):
+        found.update(dict.fromkeys(sorted(names)))
+        if not names:
+            unknown.append(keys.run_field(run))
+    named = await threads(context) if unknown else []
+    for start in range(0, len(named), MANY):
+        some = named[start : start + MANY]
+        commands: list[Command] = [
+            ("HMGET", context.keys.thread(name).hash, *unknown) for name in some
+        ]
+        for name, notes in zip(some, await ask(None, commands), strict=True):
+            if any(note is not None for note in notes):
+                found[keys.encoded(name)] = None
+    return list(map(keys.decoded, found))
+
+
 async def _page_of_all(context: Context, wish: Wish) -> Page:
     """A merge of all threads; a page may be shorter than asked for, and the next one goes on."""
     selection, after, size, accept, items = wish
     named = await threads(context)
     newest = {k.thread_id: k for k in await _next_of(context, named, selection, after, 1)}
-    await _tidy(context, [thread_id for thread_id in named if thread_id not in newest], after)
+    if after is None:
+        await tidy(context, [thread_id for thread_id in named if thread_id not in newest][:MANY])
     first = sorted(newest.values(), reverse=True)
     if not first:
         return Page((), None)
@@ -306,13 +332,12 @@ async def _next_of(
     return found
 
 
-async def _tidy(context: Context, named: Sequence[str], after: Cursor | None) -> None:
+async def tidy(context: Context, named: Sequence[str]) -> None:
     """Take threads that are gone out of the index; not those that may be about to come."""
-    if after is not None or not named:
+    if not named:
         return
-    some = named[:MANY]
-    there = await ask(None, [("HEXISTS", context.keys.thread(name).hash, "e") for name in some])
-    gone = [keys.encoded(name) for name, is_there in zip(some, there, strict=True) if not is_there]
+    there = await ask(None, [("HEXISTS", context.keys.thread(name).hash, "e") for name in named])
+    gone = [keys.encoded(name) for name, is_there in zip(named, there, strict=True) if not is_there]
     if gone:
         scores = await ask(None, [("ZSCORE", context.keys.threads, name) for name in gone])
         old = time.time() - GRACE

@@ -1,4 +1,4 @@
-"""The verbs that read of one thread: `load`, `chain`, `threads_of`; `listing` has the pages.
+"""The verbs that read of one thread: `load` and `chain`; `listing` has the pages.
 
 `load` is one script. Others take several round trips on one thread; nothing is removed from a
 thread within an epoch, so if the epoch is the same before and after, what was read belongs
@@ -216,10 +216,3 @@ async def _walk(
 
 
 # ---- runs ----------------------------------------------------------------------------------------
-
-
-async def threads_of(context: Context, runs: Sequence[str]) -> list[str]:
-    found: dict[bytes, None] = {}
-    for names in await ask(None, [("SMEMBERS", context.keys.run(run)) for run in runs]):
-        found.update(dict.fromkeys(sorted(names)))
-    return list(map(keys.decoded, found))

@@ -26,7 +26,7 @@ from langgraph_durable._core.records import (
 )
 from langgraph_durable._core.retention import id_at
 from langgraph_durable._redis import keys, rows
-from langgraph_durable._redis.listing import threads
+from langgraph_durable._redis.listing import threads, tidy
 from langgraph_durable._redis.marks import Seen, new_epoch, new_token
 from langgraph_durable._redis.reading import MANY, about, ask, fetch, fields, steadily
 from langgraph_durable._redis.requests import Call, Command, Request, Word
@@ -473,8 +473,7 @@ async def reindex(context: Context) -> int:
         await Request(
             about(thread_id), [], index=list(announcements(context, thread_id, runs)), writes=True
         )
-    gone = set(await threads(context)) - found
-    if gone:
-        names = [keys.encoded(thread_id) for thread_id in gone]
-        await Request(about(None), list(_chunked("ZREM", context.keys.threads, names)), writes=True)
+    gone = [thread_id for thread_id in await threads(context) if thread_id not in found]
+    for start in range(0, len(gone), MANY):
+        await tidy(context, gone[start : start + MANY])
     return len(found)

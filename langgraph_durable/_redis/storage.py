@@ -120,7 +120,7 @@ class RedisStorage:
 
     async def threads_of(self, runs: Sequence[str]) -> list[str]:
         await self._format.check()
-        return await reading.threads_of(self.context, runs)
+        return await listing.threads_of(self.context, runs)
 
     async def forget_runs(self, runs: Sequence[str]) -> None:
         await self._format.check(writes=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -168,6 +169,16 @@ def test_the_index_can_lag_and_can_be_rebuilt(server: Server) -> None:
         assert admin.zscore("lgd:threads", "a ghost") is None
         saver.delete_for_runs(["run"])
         assert list(saver.list(None)) == [], "writes of the same run stay alone"
+
+
+def test_a_thread_that_is_about_to_come_stays_in_the_index(server: Server) -> None:
+    """Writers enter a thread before it is there."""
+    with RedisSaver(server.url) as saver, server.client() as admin:
+        put(saver, "t", 1)
+        admin.zadd("lgd:threads", {"soon": int(time.time()), "a ghost": 0})
+        assert saver.reindex() == 1
+        assert steps(saver, None) == [1]
+        assert admin.zrange("lgd:threads", 0, -1) == [b"soon", b"t"]
 
 
 def test_ghosts_leave_the_index_by_themselves(server: Server) -> None:

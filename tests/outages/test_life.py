@@ -111,6 +111,20 @@ def test_one_thread_can_be_kept_for_ever_or_given_its_own_life(
         assert not saver.expire("nobody", 1)
 
 
+def test_what_a_run_stored_is_found_when_its_entry_in_the_index_has_expired(
+    url: str, prefix: str, admin: redis.Redis
+) -> None:
+    """The entry lives as long as a thread that nobody renews; this one is renewed."""
+    with RedisSaver(url, prefix=prefix, ttl=60) as saver:
+        put(saver, "t", 1, run="first")
+        put(saver, "other", 1)
+        assert admin.delete(saver._storage.context.keys.run("first")), "as if time had passed"
+        put(saver, "t", 2, run="second")
+        saver.delete_for_runs(["first", "nobody"])
+        assert [found.metadata["step"] for found in saver.list(at("t"))] == [2]
+        assert is_whole(saver, "other", 1)
+
+
 async def test_the_same_async(url: str, prefix: str, admin: redis.Redis) -> None:
     async with RedisSaver(url, prefix=prefix) as saver:
         line(saver, "t", 1)
