@@ -45,12 +45,14 @@ class RedisSaver(DurableSaver):
     death of the server: `appendonly yes`; of its machine: `appendfsync always`; of a primary that
     a replica replaces: `wait_replicas=1`. Set `maxmemory-policy noeviction`.
 
-    A user with few rights needs (the second line where scripts are not allowed, the third for
-    `wait_replicas`; `+info` lets the saver warn of risky settings):
+    A user with few rights needs (the second line where scripts are not allowed; the third for a
+    cluster, the fourth for `wait_replicas`; `+info` lets the saver warn of risky settings):
 
         ACL SETUSER agent on >secret ~lgd:* -@all +@read +@write +@connection +eval +evalsha
         ACL SETUSER agent on >secret ~lgd:* -@all +@read +@write +@connection +@transaction
-        ... +wait +info
+        ... +cluster|slots
+        ... +wait
+        ... +info
 
     Args:
         client: a URL (`redis://`, `rediss://`, `unix://`, `redis+sentinel://h1:26379,h2/name/0`,
@@ -62,7 +64,8 @@ class RedisSaver(DurableSaver):
             h, d, w). All of it expires at once. None is for ever.
         refresh_on_read: reading a thread renews its life as well.
         wait_replicas: how many replicas must have confirmed a write before it is acknowledged.
-        replica_timeout: seconds to wait for them.
+        replica_timeout: seconds to wait for them; less than the `socket_timeout` of a client of
+            your own.
         retry: seconds to try again while the server cannot be reached, is loading, or is being
             replaced by another. Writes are safe to repeat.
         artifacts: where large values and `Artifact`s go, as in `SqliteSaver`. By default large
@@ -109,12 +112,17 @@ class RedisSaver(DurableSaver):
         environment: Mapping[str, Any] | None = None,
         on_environment_change: Literal["warn", "ignore", "error"] = "warn",
     ) -> None:
-        sync_source, async_source = _sources(client, async_client)
         settings = Settings(
             _number("retry", retry),
             int(_number("wait_replicas", wait_replicas, whole=True)),
             _number("replica_timeout", replica_timeout),
         )
+        sync_source, async_source = _sources(client, async_client, settings.replica_timeout)
+        if settings.replicas and async_source is not None and async_source.is_cluster:
+            raise ConfigurationError(
+                "an asyncio client of a cluster cannot wait for replicas: leave wait_replicas out, "
+                "or pass a URL or a sync client alone, which serve async calls as well"
+            )
         life = None if ttl is None else milliseconds(ttl)
         marks = Marks()
         storage = RedisStorage(Context(Keys(prefix), marks, life, refresh_on_read))
@@ -186,12 +194,14 @@ class RedisSaver(DurableSaver):
         return await self._backend.run(self._storage.reindex(), writes=True)
 
 
-def _sources(client: Any, async_client: Any) -> tuple[Source | None, Source | None]:
+def _sources(
+    client: Any, async_client: Any, answer_after: float
+) -> tuple[Source | None, Source | None]:
     """Where the clients of both colours come from."""
     if isinstance(client, str):
         if async_client is not None:
             raise ConfigurationError("a URL serves both colours: leave async_client out")
-        return clients.source_from_url(client), None
+        return clients.source_from_url(client, answer_after=answer_after), None
     if client is None and async_client is None:
         raise ConfigurationError("RedisSaver needs a URL or a client")
     first = None if client is None else clients.source_from_client(client)

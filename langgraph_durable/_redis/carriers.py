@@ -52,6 +52,10 @@ class Settings:
         self.scripts = True
         """False once the server has said that the user may not run any."""
 
+    def waits(self, request: Request) -> bool:
+        """Whether replicas must confirm what a request has done."""
+        return request.writes and self.replicas > 0
+
     @property
     def wait(self) -> Command:
         return "WAIT", self.replicas, int(self.replica_timeout * 1000)
@@ -65,18 +69,20 @@ class Settings:
 
     def settle(self, replies: Sequence[Reply], *, waited: bool) -> Outcome:
         """What the replies say: an error among them, too few replicas, or success."""
-        for reply in replies:
+        outcome, confirmed = (replies[:-1], replies[-1]) if waited else (replies, self.replicas)
+        for reply in outcome:
             if isinstance(reply, BaseException):
                 return reply
-        if not waited:
-            return replies if isinstance(replies, list) else list(replies)
-        *outcome, confirmed = replies
+        if isinstance(confirmed, BaseException):
+            return failures.NotReplicated(
+                f"the server refuses to wait for replicas ({confirmed}); allow +wait"
+            )
         if confirmed < self.replicas:
             return failures.NotReplicated(
                 f"{confirmed} of {self.replicas} replicas have confirmed the write within "
                 f"{self.replica_timeout} seconds"
             )
-        return outcome
+        return outcome if isinstance(outcome, list) else list(outcome)
 
 
 class Carrier:
@@ -131,7 +137,7 @@ class Carrier:
             if self.source.is_cluster:
                 return [self._in_cluster(request) for request in requests]
             return self._together(requests)
-        except (theirs.RedisError, OSError) as error:
+        except failures.FAILED as error:
             return [error] * len(requests)
 
     def _scan(self, request: Request) -> Outcome:
@@ -141,27 +147,42 @@ class Carrier:
 
     # ---- one server --------------------------------------------------------------------------
 
-    def _together(self, requests: Sequence[Request]) -> list[Outcome]:
+    def _together(self, requests: Sequence[Request], *, spelled: bool = False) -> list[Outcome]:
+        """All in one round trip; `spelled` for a server that does not know their scripts."""
         commands: list[Command] = []
-        spans: list[tuple[int, int, bool]] = []
+        spans: list[tuple[int, int]] = []
+        told: set[str] = set()
+        waited = False
         for request in requests:
             commands += request.index
             begin = len(commands)
-            commands += self.settings.commands(request)
-            waited = request.writes and self.settings.replicas > 0
-            if waited:
-                commands.append(self.settings.wait)
-            spans.append((begin, len(commands), waited))
+            script = request.call.script if request.call else ""
+            commands += self.settings.commands(request, spelled=spelled and script not in told)
+            told.add(script)
+            spans.append((begin, len(commands)))
+            waited = waited or self.settings.waits(request)
+        if waited:  # once for all: each would take its time after the other
+            commands.append(self.settings.wait)
         replies = self._send(commands)
         outcomes: list[Outcome] = []
-        for request, (begin, end, waited) in zip(requests, spans, strict=True):
-            outcome = self.settings.settle(replies[begin:end], waited=waited)
-            if isinstance(outcome, theirs.NoScriptError):
-                outcome = self._spelled(request, waited)
-            elif isinstance(outcome, BaseException) and failures.is_denied_script(outcome):
+        for request, (begin, end) in zip(requests, spans, strict=True):
+            own, waited = replies[begin:end], self.settings.waits(request)
+            outcome = self.settings.settle([*own, replies[-1]] if waited else own, waited=waited)
+            if isinstance(outcome, BaseException) and failures.is_denied_script(outcome):
                 self.settings.scripts = False
                 outcome = self._alone(request)
             outcomes.append(outcome)
+        return outcomes if spelled else self._again_where_unknown(requests, outcomes)
+
+    def _again_where_unknown(
+        self, requests: Sequence[Request], outcomes: list[Outcome]
+    ) -> list[Outcome]:
+        """With their scripts for a server that has none (it was restarted, or flushed)."""
+        unknown = [k for k, each in enumerate(outcomes) if isinstance(each, theirs.NoScriptError)]
+        if unknown:
+            again = self._together([requests[k] for k in unknown], spelled=True)
+            for k, outcome in zip(unknown, again, strict=True):
+                outcomes[k] = outcome
         return outcomes
 
     def _send(self, commands: Sequence[Command]) -> list[Reply]:
@@ -174,14 +195,6 @@ class Carrier:
                 pipe.execute_command(*command)
             return pipe.execute(raise_on_error=False)  # type: ignore[no-any-return]
 
-    def _spelled(self, request: Request, waited: bool) -> Outcome:
-        """The same for a server that does not know the script (it was restarted, or flushed)."""
-        assert request.call is not None
-        commands = [request.call.command(spelled=True)]
-        if waited:
-            commands.append(self.settings.wait)
-        return self.settings.settle(self._send(commands), waited=waited)
-
     # ---- a cluster ---------------------------------------------------------------------------
 
     def _in_cluster(self, request: Request) -> Outcome:
@@ -191,13 +204,13 @@ class Carrier:
                 self.client.execute_command(*command)
             if request.call is None:
                 return self.settings.settle(self._send(request.commands), waited=False)
-            if request.writes and self.settings.replicas:
+            if self.settings.waits(request):
                 return self._on_node(request, request.call)
             try:
                 return [self.client.execute_command(*request.call.command())]
             except theirs.NoScriptError:
                 return [self.client.execute_command(*request.call.command(spelled=True))]
-        except theirs.RedisError as error:
+        except failures.FAILED as error:
             if failures.is_denied_script(error):
                 self.settings.scripts = False
                 return self._alone(request)
@@ -207,11 +220,14 @@ class Carrier:
 
     def _on_node(self, request: Request, call: Call) -> Outcome:
         """A write and the wait for its replicas must use one connection."""
-        node = self.client.get_node_from_key(call.keys.hash)
-        with self.client.get_redis_connection(node).pipeline(transaction=False) as pipe:
-            pipe.execute_command(*call.command(spelled=True))
-            pipe.execute_command(*self.settings.wait)
-            replies = pipe.execute(raise_on_error=False)
+        node = self.client.get_redis_connection(self.client.get_node_from_key(call.keys.hash))
+        for spelled in (False, True):
+            with node.pipeline(transaction=False) as pipe:
+                pipe.execute_command(*call.command(spelled=spelled))
+                pipe.execute_command(*self.settings.wait)
+                replies = pipe.execute(raise_on_error=False)
+            if not isinstance(replies[0], theirs.NoScriptError):
+                break
         if isinstance(replies[0], theirs.MovedError | theirs.AskError):
             return self._moved()
         return self.settings.settle(replies, waited=True)
@@ -225,9 +241,9 @@ class Carrier:
                 self.client.execute_command(*command)
             if request.call is None:
                 return self.settings.settle(self._send(request.commands), waited=False)
-            waited = request.writes and self.settings.replicas > 0
+            waited = self.settings.waits(request)
             return self.settings.settle(self._transact(request.call, waited=waited), waited=waited)
-        except (theirs.RedisError, OSError) as error:
+        except failures.FAILED as error:
             return error
 
     def _transact(self, call: Call, *, waited: bool) -> list[Reply]:
@@ -264,19 +280,17 @@ class Carrier:
 
         def ask(commands: Sequence[Command]) -> list[Reply]:
             connection.send_packed_command(connection.pack_commands(commands))
-            replies = [read_reply(connection) for _ in commands]
-            plain.check(replies)
-            return replies
+            return [read_reply(connection) for _ in commands]
 
-        ask([("WATCH", *call.keys)])
+        plain.check(ask([("WATCH", *call.keys)]))
         twin = plain.twin(call)
         try:
             wanted = next(twin)
             while True:
-                wanted = twin.send(ask([wanted])[0])
+                wanted = twin.send(plain.check(ask([wanted]))[0])
         except StopIteration as end:
             answer, commands = end.value
-        *_, done = ask(plain.transaction(call, commands))
+        *_, done = plain.check(ask(plain.transaction(call, commands)))
         if done is None:
             return None
         plain.check(done)
@@ -313,7 +327,7 @@ def _look_around(server: str, info: Callable[[], Any]) -> None:
     """Warn of settings under which data can go missing, if the server lets us ask."""
     try:
         warn(server, info())
-    except theirs.RedisError:
+    except failures.FAILED:
         return
 
 

@@ -55,7 +55,8 @@ class Source:
     is_ours: bool
 
 
-def source_from_url(url: str) -> Source:
+def source_from_url(url: str, *, answer_after: float = 0.0) -> Source:
+    """A client of our own. The server may take `answer_after` seconds without being silent."""
     parts = urllib.parse.urlsplit(url)
     if parts.scheme not in SCHEMES:
         raise ConfigurationError(
@@ -64,8 +65,9 @@ def source_from_url(url: str) -> Source:
         )
     kind = parts.scheme.partition("+")[2]
     make = {"": _one_server, "sentinel": _sentinels, "cluster": _cluster}[kind]
+    settings = {**SETTINGS, "socket_timeout": SETTINGS["socket_timeout"] + answer_after}
     try:
-        return Source(_shown(parts), make(url, parts), kind == "cluster", True)
+        return Source(_shown(parts), make(url, parts, settings), kind == "cluster", True)
     except ValueError as error:
         raise ConfigurationError(f"{_shown(parts)!r}: {error}") from error
 
@@ -81,41 +83,51 @@ def _retry() -> Retry:
     return Retry(NoBackoff(), 0)
 
 
-def _one_server(url: str, parts: urllib.parse.SplitResult) -> Callable[[], Any]:
-    settings = SETTINGS
+def _check(make: Callable[[], redis.Redis]) -> None:
+    """Say at once what is wrong with a URL; nothing is sent."""
+    try:
+        pool = make().connection_pool
+        pool.make_connection()
+    except TypeError as error:
+        raise ValueError(str(error)) from error
+    if pool.connection_kwargs.get("decode_responses"):
+        raise ValueError("decode_responses would turn stored bytes into text: leave it out")
+
+
+def _one_server(
+    url: str, parts: urllib.parse.SplitResult, settings: dict[str, Any]
+) -> Callable[[], Any]:
     if parts.scheme == "unix":  # there is no network that could fail silently
-        settings = {key: value for key, value in SETTINGS.items() if key != "socket_keepalive"}
+        settings = {key: value for key, value in settings.items() if key != "socket_keepalive"}
 
     def make() -> redis.Redis:
         return redis.Redis.from_url(url, **settings, retry=_retry())
 
-    pool = make().connection_pool
-    try:
-        pool.make_connection()  # what is wrong with a URL is said at once; nothing is sent
-    except TypeError as error:
-        raise ValueError(str(error)) from error
-    options = pool.connection_kwargs
-    if options.get("decode_responses"):
-        raise ValueError("decode_responses would turn stored bytes into text: leave it out")
+    _check(make)
     return make
 
 
 def _options(parts: urllib.parse.SplitResult) -> dict[str, Any]:
     """User, password, TLS and query parameters, as redis-py reads them from a simple URL."""
     login = parts.netloc.rpartition("@")[0]
-    simple = parts._replace(
-        scheme=parts.scheme.partition("+")[0],
-        netloc=f"{login}@localhost" if login else "localhost",
-        path="",
-    )
+    netloc = f"{login}@localhost" if login else "localhost"
+    simple = parts._replace(scheme=parts.scheme.partition("+")[0], netloc=netloc, path="")
     options: dict[str, Any] = dict(redis.connection.parse_url(simple.geturl()))  # type: ignore[no-untyped-call]
-    connection = options.pop("connection_class", None)
-    if connection is redis.SSLConnection:
+    if options.pop("connection_class", None) is redis.SSLConnection:
         options["ssl"] = True
     options.pop("host", None)
-    if options.get("decode_responses"):
-        raise ValueError("decode_responses would turn stored bytes into text: leave it out")
-    return {**SETTINGS, **options}
+    _check(lambda: redis.Redis(**options))
+    return options
+
+
+def _apart(parts: urllib.parse.SplitResult) -> tuple[urllib.parse.SplitResult, dict[str, Any]]:
+    """The URL without its `sentinel_...` parameters, and those as options for the sentinels."""
+    query = urllib.parse.parse_qsl(parts.query)
+    own = {key[9:]: value for key, value in query if key.startswith("sentinel_")}
+    scheme = "rediss" if own.pop("ssl", "").lower() in ("1", "true", "yes") else "redis"
+    theirs = parts._replace(scheme=scheme, netloc="", query=urllib.parse.urlencode(own))
+    left = [(key, value) for key, value in query if not key.startswith("sentinel_")]
+    return parts._replace(query=urllib.parse.urlencode(left)), _options(theirs)
 
 
 def _hosts(parts: urllib.parse.SplitResult, port: int) -> list[tuple[str, int]]:
@@ -128,29 +140,36 @@ def _hosts(parts: urllib.parse.SplitResult, port: int) -> list[tuple[str, int]]:
     return found
 
 
-def _sentinels(url: str, parts: urllib.parse.SplitResult) -> Callable[[], Any]:
+def _sentinels(
+    url: str, parts: urllib.parse.SplitResult, settings: dict[str, Any]
+) -> Callable[[], Any]:
     service, _, number = parts.path.strip("/").partition("/")
     if not service or not (number or "0").isdigit():
         raise ValueError("write redis+sentinel://host:26379,host:26379/service/0")
-    hosts, options = _hosts(parts, 26379), _options(parts)
+    hosts = _hosts(parts, 26379)
     # Sentinels usually have no password of their own; `sentinel_...` parameters say otherwise.
-    own = {key[9:]: options.pop(key) for key in list(options) if key.startswith("sentinel_")}
-    quick = {"socket_timeout": 1.0, "socket_connect_timeout": 1.0}
+    parts, own = _apart(parts)
+    options = {**settings, "db": 0, **_options(parts)}
+    if number:
+        options["db"] = int(number)
+    own = {"socket_timeout": 1.0, "socket_connect_timeout": 1.0, **own}
 
     def make() -> redis.Redis:
-        sentinel = Sentinel(hosts, sentinel_kwargs={**quick, **own})  # type: ignore[no-untyped-call]
+        sentinel = Sentinel(hosts, sentinel_kwargs=own)  # type: ignore[no-untyped-call]
         made: redis.Redis = sentinel.master_for(  # type: ignore[no-untyped-call]
-            service, db=int(number or 0), **options, retry=_retry()
+            service, **options, retry=_retry()
         )
         return made
 
     return make
 
 
-def _cluster(url: str, parts: urllib.parse.SplitResult) -> Callable[[], Any]:
-    if parts.path.strip("/"):
+def _cluster(
+    url: str, parts: urllib.parse.SplitResult, settings: dict[str, Any]
+) -> Callable[[], Any]:
+    hosts, options = _hosts(parts, 6379), {**settings, **_options(parts)}
+    if parts.path.strip("/") or "db" in options:
         raise ValueError("a cluster has no database numbers")
-    hosts, options = _hosts(parts, 6379), _options(parts)
 
     def make() -> redis.RedisCluster:
         node = redis.cluster.ClusterNode
@@ -175,13 +194,8 @@ def is_async(client: object) -> bool:
 
 def source_from_client(client: Any) -> Source:
     """A client that the user has made."""
-    known = (
-        redis.Redis,
-        redis.RedisCluster,
-        redis.asyncio.Redis,
-        redis.asyncio.RedisCluster,
-    )
-    if not isinstance(client, known):
+    known = redis.Redis | redis.RedisCluster | redis.asyncio.Redis | redis.asyncio.RedisCluster
+    if not isinstance(client, known) or hasattr(client, "command_stack"):  # as pipelines have
         raise ConfigurationError(
             "RedisSaver takes a URL, or a client of redis-py (Redis, RedisCluster, or one of "
             f"redis.asyncio), not {type(client).__name__}"
@@ -192,6 +206,12 @@ def source_from_client(client: Any) -> Source:
             "make one without it for the saver"
         )
     is_cluster = isinstance(client, redis.RedisCluster | redis.asyncio.RedisCluster)
+    if is_cluster and _reads_from_replicas(client):
+        raise ConfigurationError(
+            "this client reads from replicas, which may not have what was just written, so that a "
+            "thread would seem to be damaged: make one without read_from_replicas and "
+            "load_balancing_strategy for the saver"
+        )
     return Source(f"{type(client).__name__} client", lambda: client, is_cluster, False)
 
 
@@ -203,3 +223,8 @@ def _decodes(client: Any) -> bool:
     else:
         options = client.connection_pool.connection_kwargs
     return bool(options.get("decode_responses"))
+
+
+def _reads_from_replicas(client: Any) -> bool:
+    balances = getattr(client, "load_balancing_strategy", None)  # older ones have none
+    return bool(client.read_from_replicas or balances)

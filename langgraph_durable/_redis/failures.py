@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from redis import exceptions as theirs
 
 from langgraph_durable.errors import (
@@ -13,6 +15,9 @@ from langgraph_durable.errors import (
     StorageReadOnly,
     StorageUnreachable,
 )
+
+FAILED = (theirs.RedisError, theirs.RedisClusterException, OSError)
+"""What redis-py raises when a call has failed; a cluster's own kind is no `RedisError`."""
 
 UNSURE = "It may or may not have been stored; storing it again does no harm."
 NOTHING = "Nothing was written."
@@ -63,6 +68,16 @@ class NotReplicated(Exception):
     """Fewer replicas than asked for have confirmed a write in time."""
 
 
+def _met(error: BaseException) -> BaseException:
+    """What a cluster client met, which tells of it by a kind of its own."""
+    while isinstance(error, theirs.RedisClusterException):
+        inner = error.__cause__ or error.__context__
+        if not isinstance(inner, FAILED) or isinstance(inner, theirs.AskError):
+            return theirs.ClusterDownError(str(error))
+        error = inner
+    return error
+
+
 def _code(error: BaseException) -> str:
     for kind, code in _CODES.items():
         if isinstance(error, kind):
@@ -78,6 +93,7 @@ def _code(error: BaseException) -> str:
 
 def is_passing(error: BaseException) -> bool:
     """Whether trying again soon makes sense."""
+    error = _met(error)
     if isinstance(error, theirs.AuthenticationError | theirs.MaxConnectionsError):
         return False
     if isinstance(error, theirs.ConnectionError | theirs.TimeoutError | OSError):
@@ -85,16 +101,19 @@ def is_passing(error: BaseException) -> bool:
     return isinstance(error, theirs.RedisError) and _code(error) in _PASSING
 
 
+_NO_SCRIPTS = re.compile(r"(run the|unknown command) ['`]eval", re.IGNORECASE)
+
+
 def is_denied_script(error: object) -> bool:
-    """Whether the user may not run scripts, in contrast to not running what is inside one."""
-    return isinstance(error, theirs.NoPermissionError) and "eval" in str(error).lower()
+    """Whether the user may not run scripts, or nobody can; in contrast to what is inside one."""
+    return isinstance(error, theirs.ResponseError) and bool(_NO_SCRIPTS.search(str(error)))
 
 
 def explained(error: BaseException, server: str, about: str, *, writes: bool) -> BaseException:
     """Our error for one of theirs, naming the server and what was being done."""
     if isinstance(error, DurableError):
         return error
-    subject = f"{server}, {about}" if about else server
+    error, subject = _met(error), f"{server}, {about}" if about else server
     after = UNSURE if writes else ""
     if isinstance(error, NotReplicated):
         return StorageError(f"{subject}: {error}. {UNSURE}")
@@ -103,6 +122,8 @@ def explained(error: BaseException, server: str, about: str, *, writes: bool) ->
         return kind(f"{subject}: {meaning} ({error}). {NOTHING}")
     if "invalid DB index" in str(error) or "DB index is out of range" in str(error):
         return ConfigurationError(f"{subject}: there is no such database number ({error})")
+    if "cluster support disabled" in str(error):
+        return ConfigurationError(f"{subject}: this server is not part of a cluster ({error})")
     if isinstance(error, theirs.MaxConnectionsError):
         return StorageBusy(
             f"{subject}: all connections of the pool are in use ({error}). {NOTHING}"

@@ -35,7 +35,7 @@ class LoopCarrier:
                 await asyncio.sleep(pause)
             try:
                 outcome = await self._attempt(request)
-            except (theirs.RedisError, OSError) as error:
+            except failures.FAILED as error:
                 outcome = error
             if not (isinstance(outcome, BaseException) and failures.is_passing(outcome)):
                 break
@@ -48,10 +48,9 @@ class LoopCarrier:
             await self.client.execute_command(*command)
         index = [] if self.source.is_cluster else list(request.index)
         if request.call is not None and not self.settings.scripts:
-            self._check_waits(request)
             await self._send(index)
             return await self._transact(request, request.call)
-        waited = self._check_waits(request)
+        waited = self.settings.waits(request)
         outcome = await self._ask(request, index, waited, spelled=False)
         if isinstance(outcome, theirs.NoScriptError):
             outcome = await self._ask(request, [], waited, spelled=True)
@@ -59,13 +58,6 @@ class LoopCarrier:
             self.settings.scripts = False
             return await self._transact(request, request.call)
         return outcome
-
-    def _check_waits(self, request: Request) -> bool:
-        """Whether replicas are to be waited for; raises where that cannot be done."""
-        waited = request.writes and self.settings.replicas > 0
-        if waited and self.source.is_cluster:
-            raise theirs.DataError("wait_replicas needs a sync client of a cluster")
-        return waited
 
     async def _ask(
         self, request: Request, index: list[Command], waited: bool, *, spelled: bool
@@ -91,7 +83,7 @@ class LoopCarrier:
         return replies
 
     async def _transact(self, request: Request, call: Call) -> Outcome:
-        waited = request.writes and self.settings.replicas > 0
+        waited = self.settings.waits(request)
         if self.source.is_cluster:
             return [await self._transact_in_cluster(call)]
         pool = self.client.connection_pool
@@ -113,19 +105,17 @@ class LoopCarrier:
 
         async def ask(commands: list[Command]) -> list[Reply]:
             await connection.send_packed_command(connection.pack_commands(commands))
-            replies = [await _reply(connection) for _ in commands]
-            plain.check(replies)
-            return replies
+            return [await _reply(connection) for _ in commands]
 
-        await ask([("WATCH", *call.keys)])
+        plain.check(await ask([("WATCH", *call.keys)]))
         twin = plain.twin(call)
         try:
             wanted = next(twin)
             while True:
-                wanted = twin.send((await ask([wanted]))[0])
+                wanted = twin.send(plain.check(await ask([wanted]))[0])
         except StopIteration as end:
             answer, commands = end.value
-        *_, done = await ask(plain.transaction(call, commands))
+        *_, done = plain.check(await ask(plain.transaction(call, commands)))
         if done is None:
             return None
         plain.check(done)
@@ -154,7 +144,7 @@ class LoopCarrier:
     async def _look_around(self) -> None:
         try:
             warn(self.source.name, await self.client.execute_command("INFO"))
-        except (theirs.RedisError, OSError):
+        except failures.FAILED:
             return
 
 

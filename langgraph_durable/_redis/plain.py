@@ -47,11 +47,12 @@ def transaction(call: Call, commands: Sequence[Command]) -> list[Command]:
     return [("MULTI",), *(commands or [("EXISTS", call.keys.hash)]), ("EXEC",)]
 
 
-def check(done: Sequence[Any]) -> None:
-    """Raise the first error of a transaction that was carried out."""
-    for reply in done:
+def check(replies: list[Any]) -> list[Any]:
+    """The replies; raises the first error among them."""
+    for reply in replies:
         if isinstance(reply, BaseException):
             raise reply
+    return replies
 
 
 class _Thread:

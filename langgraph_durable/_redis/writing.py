@@ -21,11 +21,19 @@ from langgraph_durable._redis import keys, rows
 from langgraph_durable._redis.keys import Keys
 from langgraph_durable._redis.marks import Mark, Marks, Seen, new_epoch, new_token
 from langgraph_durable._redis.requests import Call, Command, Request, Word
-from langgraph_durable.errors import ConcurrentUpdate, CorruptionError, StorageBusy, ThreadDeleted
+from langgraph_durable.errors import (
+    ConcurrentUpdate,
+    CorruptionError,
+    SerializationError,
+    StorageBusy,
+    ThreadDeleted,
+)
 
 TRIES = 50
 PATIENT = 3
 """Collisions after which the guess jumps ahead."""
+LARGEST = (512 << 20) - seal.SUM
+"""Bytes of one value that a server takes; it cuts the connection of whoever sends more."""
 MOST_FLIGHTS = 8
 """Writes still on their way that one write relies on at most."""
 
@@ -69,6 +77,7 @@ def number(
     LangGraph saves a task's writes and the next checkpoint at the same moment, with the same new
     items in both. So items that another write is just bringing are not sent a second time.
     """
+    _check_sizes(draft)
     if mark is None:
         finals, add = list(range(len(draft.items))), list(draft.items.values())
         flights = set[bytes]()
@@ -90,6 +99,15 @@ def number(
     for k, (n, claim) in enumerate(draft.claimed(finals, range(base, base + len(add)))):
         words += (keys.claim_field(n, k), claim)
     return Numbered(finals, words, size, shares, b"".join(flights))
+
+
+def _check_sizes(draft: Draft) -> None:
+    largest = max(map(len, draft.items.values()), default=0)
+    if largest > LARGEST:
+        raise SerializationError(
+            f"thread {draft.thread_id!r}: a value takes {largest:,} bytes, and Redis takes "
+            f"{LARGEST:,} at most. Nothing was written; with artifacts= large values go elsewhere."
+        )
 
 
 def _place(

@@ -66,7 +66,14 @@ def test_a_saver_can_be_made_before_there_is_a_server_or_a_loop() -> None:
         "redis://localhost/0?decode_responses=True",
         "redis+sentinel://localhost:26379",
         "redis+sentinel:///mymaster/0",
+        "redis+sentinel://localhost/mymaster/0?no_such_option=1",
+        "redis+sentinel://localhost/mymaster/0?sentinel_no_such_option=1",
+        "redis+sentinel://localhost/mymaster/0?sentinel_socket_timeout=soon",
         "redis+cluster://localhost:7000/1",
+        "redis+cluster://localhost:7000?db=1",
+        "redis+cluster://localhost:7000?no_such_option=1",
+        redis.Redis().pipeline(),
+        redis.asyncio.Redis().pipeline(),
         None,
         3,
         redis.Redis(decode_responses=True),
@@ -76,6 +83,26 @@ def test_a_saver_can_be_made_before_there_is_a_server_or_a_loop() -> None:
 def test_what_is_no_server_is_refused_at_once(made: Any) -> None:
     with pytest.raises(ConfigurationError):
         RedisSaver(made)
+
+
+def test_parameters_for_the_sentinels_are_not_for_the_server() -> None:
+    url = "redis+sentinel://:secret@localhost/mymaster/3?socket_timeout=7"
+    saver = RedisSaver(f"{url}&sentinel_password=other&sentinel_socket_timeout=2&sentinel_ssl=true")
+    pool = saver._backend._carrier.source.make().connection_pool
+    assert {"password": "secret", "socket_timeout": 7, "db": 3}.items() <= (
+        pool.connection_kwargs.items()
+    )
+    [sentinel] = pool.sentinel_manager.sentinels
+    its_pool = sentinel.connection_pool
+    assert its_pool.connection_class is redis.SSLConnection
+    assert {"password": "other", "socket_timeout": 2}.items() <= its_pool.connection_kwargs.items()
+
+
+def test_our_own_client_waits_longer_than_the_server_waits_for_replicas() -> None:
+    for url in ("redis://localhost", "redis+sentinel://localhost/mymaster"):
+        saver = RedisSaver(url, wait_replicas=1, replica_timeout=60)
+        pool = saver._backend._carrier.source.make().connection_pool
+        assert pool.connection_kwargs["socket_timeout"] > 60
 
 
 @pytest.mark.parametrize(
@@ -153,6 +180,31 @@ async def test_an_asyncio_client_alone_serves_async_calls_only(url: str, prefix:
             saver.get_tuple(at("t"))
         await saver.aclose()
         assert await mine.ping(), "a client of the user's stays open"
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+async def test_clients_of_any_kind_do_as_well(url: str, prefix: str, protocol: int) -> None:
+    port, few = servers.shared("valkey").port, {"max_connections": 1, "timeout": 10}
+    pool = redis.BlockingConnectionPool(host=servers.HOST, port=port, protocol=protocol, **few)
+    at_port = {"host": servers.HOST, "port": port, "protocol": protocol}
+    async with redis.asyncio.Redis(**at_port) as other:
+        for k, client in enumerate(
+            (
+                redis.Redis(connection_pool=pool),
+                redis.Redis(**at_port, single_connection_client=True, encoding="latin-1"),
+                f"{url}?protocol={protocol}",
+            )
+        ):
+            both = {} if isinstance(client, str) else {"async_client": other}
+            saver = RedisSaver(client, prefix=f"{prefix}{k}", **both)
+            await asyncio.to_thread(line, saver, "t", 3)
+            await aput(saver, "t", 4)
+            assert await asyncio.to_thread(steps, saver, None) == [4, 3, 2, 1]
+            assert [found.metadata["step"] async for found in saver.alist(None)] == [4, 3, 2, 1]
+            assert await saver.areindex() == 1
+            assert await saver.apersist("t")
+            assert (await saver.adelete_thread("t")).checkpoints == 4
+            saver.close()
 
 
 async def test_a_hundred_writes_at_once_need_few_connections(url: str, prefix: str) -> None:

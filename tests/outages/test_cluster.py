@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import redis
@@ -15,7 +16,7 @@ from redis.crc import key_slot
 from servers import HOST, Cluster, Server
 from work import is_whole, line, put, steps, write
 
-from langgraph_durable import RedisSaver
+from langgraph_durable import ConfigurationError, RedisSaver, StorageUnreachable
 from langgraph_durable.testing.model import at
 
 
@@ -47,6 +48,56 @@ def test_threads_spread_over_the_nodes_and_all_calls_work(cluster: Cluster) -> N
         assert saver.reindex() == 21
         saver.delete_for_runs(["run0"])
         assert len(list(saver.list(None))) == 10 * 3 - 2
+
+
+@pytest.mark.parametrize("rights", ["+eval +evalsha", "+@transaction"])
+@pytest.mark.parametrize("replicas", [0, 1])
+def test_the_documented_rights_are_enough_in_a_cluster(
+    rights: str, replicas: int, tmp_path: Path
+) -> None:
+    cluster, prefix = servers.shared_cluster(), servers.prefix_for(tmp_path)
+    few = f"reset on >secret ~{prefix}:* -@all +@read +@write +@connection +cluster|slots {rights}"
+    for node in cluster.nodes:
+        with node.client() as admin:
+            admin.execute_command("ACL", "SETUSER", "few", *few.split(), *["+wait"][:replicas])
+    url = cluster.url.replace("://", "://few:secret@")
+    with RedisSaver(url, prefix=prefix, wait_replicas=replicas, replica_timeout=20) as saver:
+        line(saver, "t", 3, run="run")
+        line(saver, "u", 1)
+        assert steps(saver, None) == [3, 2, 1, 1]
+        saver.prune(["t"])
+        saver.delete_for_runs(["run"])
+        assert saver.reindex() == 1
+        saver.delete_thread("u")
+        assert steps(saver, None) == []
+
+
+def test_a_cluster_that_is_not_there_is_a_typed_error() -> None:
+    for made in (
+        f"redis+cluster://{HOST}:1,{HOST}:2",
+        redis.asyncio.RedisCluster(host=HOST, port=1),
+    ):
+        saver = RedisSaver(made, retry=0.2)
+        with pytest.raises(StorageUnreachable, match="cannot be reached"):
+            asyncio.run(saver.aget_tuple(at("t")))
+
+
+def test_a_single_server_is_no_cluster() -> None:
+    port = servers.shared("valkey").port
+    with pytest.raises(ConfigurationError, match="not part of a cluster"):
+        put(RedisSaver(f"redis+cluster://{HOST}:{port}"), "t", 1)
+
+
+def test_clients_that_cannot_do_what_is_asked_are_refused() -> None:
+    port = servers.shared_cluster().nodes[0].port
+    balancing = redis.cluster.LoadBalancingStrategy.ROUND_ROBIN
+    with (
+        redis.RedisCluster(HOST, port, load_balancing_strategy=balancing) as reads_from_replicas,
+        pytest.raises(ConfigurationError, match="reads from replicas"),
+    ):
+        RedisSaver(reads_from_replicas)
+    with pytest.raises(ConfigurationError, match="cannot wait for replicas"):
+        RedisSaver(redis.asyncio.RedisCluster(host=HOST, port=port), wait_replicas=1)
 
 
 def test_a_saver_goes_on_while_its_thread_moves(cluster: Cluster) -> None:

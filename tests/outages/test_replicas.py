@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -70,6 +71,38 @@ def test_a_write_that_no_replica_confirms_is_an_error(pair: Pair) -> None:
             saver.put(at("t", numbered(1)), *made(2))
         replica.resume()
         saver.put(at("t", numbered(1)), *made(2))
+
+
+@pytest.mark.parametrize("pair", ["scripts"], indirect=True)
+async def test_writes_that_travel_together_wait_together(pair: Pair) -> None:
+    """If each waited by itself, fifty that nobody confirms would take fifty times as long."""
+    primary, replica = pair
+    async with open_saver(primary) as saver:
+        await saver.aput(at("t"), *made(1))
+        replica.pause()
+        config = at("t", numbered(1))
+        done = await asyncio.gather(
+            *(saver.aput_writes(config, [("w", n)], f"task{n}") for n in range(50)),
+            return_exceptions=True,
+        )
+        assert {type(each) for each in done} == {StorageError}
+        replica.resume()
+        with primary.client() as admin:
+            stats = admin.info("commandstats")
+        assert stats["cmdstat_wait"]["calls"] < 20
+        found = await saver.aget_tuple(at("t"))
+        assert found is not None
+        assert len(found.pending_writes or ()) == 50
+
+
+def test_a_user_who_may_not_wait_is_told_so(pair: Pair) -> None:
+    with pair[0].client() as admin:
+        admin.execute_command("ACL", "SETUSER", "agent", "-wait")
+    with (
+        open_saver(pair[0]) as saver,
+        pytest.raises(StorageError, match=r"allow \+wait. It may or may not"),
+    ):
+        saver.put(at("t"), *made(1))
 
 
 async def test_the_same_on_an_asyncio_client(pair: Pair) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections.abc import Iterator
@@ -15,12 +16,13 @@ from langgraph_durable import (
     ConfigurationError,
     CorruptionError,
     RedisSaver,
+    SerializationError,
     StorageError,
     StorageFull,
     StorageReadOnly,
     StorageUnreachable,
 )
-from langgraph_durable.testing.model import at
+from langgraph_durable.testing.model import at, numbered
 
 
 @pytest.fixture(params=servers.FLAVOURS)
@@ -116,6 +118,26 @@ def test_scripts_that_the_server_has_forgotten_are_sent_again(server: Server) ->
         admin.script_flush()
         put(saver, "t", 2)
         admin.script_flush()
+        assert is_whole(saver, "t", 2)
+
+
+def test_a_server_whose_scripts_were_taken_out_is_as_good() -> None:
+    without = {"rename_command": 'EVALSHA ""', "rename-command": 'EVAL ""'}
+    with running("redis", **without) as server, RedisSaver(server.url) as saver:
+        line(saver, "'eval", 3)
+        assert steps(saver, None) == [3, 2, 1]
+
+
+def test_a_value_that_no_server_takes_is_refused_at_once(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would cut the connection, again and again."""
+    monkeypatch.setattr("langgraph_durable._redis.writing.LARGEST", 5_000)
+    with RedisSaver(server.url) as saver:
+        put(saver, "t", 1)
+        with pytest.raises(SerializationError, match="Nothing was written; with artifacts="):
+            saver.put_writes(at("t", numbered(1)), [("a", random.randbytes(5_001))], "task")
+        put(saver, "t", 2)
         assert is_whole(saver, "t", 2)
 
 
