@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import sqlite3
-import urllib.parse
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,6 +21,7 @@ from langgraph_durable._sqlite.connections import (
     connections_to,
 )
 from langgraph_durable._sqlite.database import Database
+from langgraph_durable._sqlite.failures import path_of
 from langgraph_durable._sqlite.storage import SqliteStorage
 from langgraph_durable.artifacts import (
     OFFLOAD_ABOVE,
@@ -215,10 +215,7 @@ class SqliteSaver(DurableSaver):
 def _beside(target: object, connections: Connections) -> ArtifactStore | None:
     """The store of a database by default: its folder is found again wherever both are moved to."""
     if isinstance(connections, FileConnections):
-        path = connections.name
-        if path.startswith("file:"):
-            path = urllib.parse.unquote(urllib.parse.urlsplit(path).path)
-        return FileArtifacts(f"{path}-artifacts", url="beside:")
+        return FileArtifacts(f"{path_of(connections.name)}-artifacts", url="beside:")
     if target == ":memory:":
         return MemoryArtifacts(f"memory:private-{secrets.token_hex(8)}", private=True)
     return None

@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from langgraph_durable._sqlite import schema
+from langgraph_durable._sqlite.failures import path_of
 from langgraph_durable.errors import ConfigurationError, StorageError
 
 if TYPE_CHECKING:
@@ -375,6 +376,8 @@ def connections_to(target: object, settings: Settings) -> Connections:
             path, isolation_level=None, check_same_thread=False, uri=path.startswith("file:")
         )
         return OneConnection(conn, settings, own=True)
+    if not path_of(path):
+        raise ConfigurationError(f"{path!r} names no file")
     return FileConnections(_absolute(path), settings)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import urllib.parse
 
 from langgraph_durable._core.seal import Damaged
 from langgraph_durable.errors import (
@@ -29,6 +30,10 @@ _MEANING: dict[int, tuple[type[DurableError], str]] = {
     ),
     sqlite3.SQLITE_FULL: (StorageFull, "there is no room left; free some, then run it again"),
     sqlite3.SQLITE_READONLY: (StorageReadOnly, "it is read-only for this process"),
+    sqlite3.SQLITE_READONLY_DIRECTORY: (
+        StorageReadOnly,
+        "SQLite may make no files beside it; to read it while nobody writes: file:...?immutable=1",
+    ),
     sqlite3.SQLITE_PERM: (StorageReadOnly, "this process has no permission for it"),
     sqlite3.SQLITE_NOTADB: (NotAStore, "the file is not a SQLite database; give another path"),
     sqlite3.SQLITE_CORRUPT: (
@@ -58,13 +63,43 @@ def _code(error: BaseException) -> int:
     return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
 
 
+def _meaning(error: BaseException) -> tuple[type[DurableError], str]:
+    extended = _MEANING.get(getattr(error, "sqlite_errorcode", None) or 0)
+    return extended or _MEANING.get(_code(error), (StorageError, "the database refused the call"))
+
+
+def path_of(database: str) -> str:
+    """The path that a URI names, or that is given as it is."""
+    if not database.startswith("file:"):
+        return database
+    return urllib.parse.unquote(urllib.parse.urlsplit(database).path)
+
+
+def _may_read(path: str) -> bool:
+    effective = os.access in os.supports_effective_ids
+    return os.access(path, os.R_OK, effective_ids=effective)
+
+
+def _why_not_opened(path: str) -> str | None:
+    folder = os.path.dirname(path)
+    if not folder:  # it is the name of a connection
+        return None
+    if os.path.isdir(path):
+        return "it is a folder, not a file"
+    if not os.path.isdir(folder):
+        there = os.path.exists(folder)
+        return f"{folder} is not a folder" if there else f"the folder {folder} does not exist"
+    if not os.path.lexists(path):
+        return "there is no such file, and none can be made"
+    return None if _may_read(path) else "this process may not read it"
+
+
 def explained(error: BaseException, database: str, about: str = "") -> DurableError:
     """Our error for one of SQLite's, naming the database and what was being done."""
-    kind, meaning = _MEANING.get(_code(error), (StorageError, "the database refused the call"))
+    kind, meaning = _meaning(error)
     if kind is StorageError and "closed" in str(error):
         meaning = "the connection is closed"
-    folder = os.path.dirname(database)
-    if _code(error) == sqlite3.SQLITE_CANTOPEN and folder and not os.path.isdir(folder):
-        meaning = f"the folder {folder} does not exist"
+    if _code(error) == sqlite3.SQLITE_CANTOPEN:
+        meaning = _why_not_opened(path_of(database)) or meaning
     subject = f"{database}, {about}" if about else database
     return kind(f"{subject}: {meaning} (SQLite: {error}). Nothing was written.")

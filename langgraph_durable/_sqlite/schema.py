@@ -9,6 +9,7 @@ claim has the key of the item that makes it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import sqlite3
@@ -120,6 +121,10 @@ also raises the number, so it must not commit; and `TABLES` must say the same at
 `tests/test_format.py` checks."""
 
 
+SWITCHING = 1.0
+"""Seconds to wait at most until a store can be switched to WAL mode."""
+
+
 def create(conn: sqlite3.Connection, patience: float) -> None:
     """Make the database a store of today's format. Many processes may do this at once."""
     version = _version(conn)
@@ -141,6 +146,10 @@ def create(conn: sqlite3.Connection, patience: float) -> None:
             f"the store has format {version}, and this version of langgraph_durable reads format "
             f"{FORMAT}: upgrade the package (nothing was changed)"
         )
+    # What `VACUUM INTO` or `.dump` has made of a store is no longer in WAL mode. Where it cannot be
+    # switched now (read-only, or in use), it works all the same.
+    with contextlib.suppress(sqlite3.OperationalError):
+        _use_wal(conn, min(patience, SWITCHING))
 
 
 def _in_turn(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import resource
 import sqlite3
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -86,8 +88,65 @@ def test_an_empty_file_is_a_new_store(tmp_path: Path, open_store: Any) -> None:
 
 
 def test_a_directory_is_refused(tmp_path: Path, open_store: Any) -> None:
-    with pytest.raises(StorageError, match=tmp_path.name):
+    with pytest.raises(StorageError, match=f"{tmp_path.name}.*it is a folder"):
         victim.put(open_store(tmp_path), thread("t"), 0)
+
+
+def test_a_file_in_the_place_of_a_folder_is_refused(tmp_path: Path, open_store: Any) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="file is not a folder"):
+        victim.put(open_store(tmp_path / "file" / "agent.db"), thread("t"), 0)
+
+
+def test_a_uri_that_must_not_make_a_file_says_that_there_is_none(
+    tmp_path: Path, open_store: Any
+) -> None:
+    for mode in ("ro", "rw"):
+        with pytest.raises(StorageError, match="there is no such file"):
+            open_store(f"file:{tmp_path}/none.db?mode={mode}").get_tuple(thread("t"))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "restore",
+    [
+        lambda db, path: db.execute("VACUUM INTO ?", (str(path),)),
+        lambda db, path: _made_of("\n".join(db.iterdump()), path),
+    ],
+    ids=["VACUUM INTO", "dump"],
+)
+def test_a_store_restored_from_a_backup_is_put_back_into_wal_mode(
+    restore: Callable[[sqlite3.Connection, Path], Any], tmp_path: Path, open_store: Any
+) -> None:
+    """Or a long list would block all writers."""
+    saver = open_store(tmp_path / "agent.db")
+    use(saver)
+    restored = tmp_path / "restored.db"
+    with contextlib.closing(sqlite3.connect(tmp_path / "agent.db")) as db:
+        restore(db, restored)
+    again = open_store(restored)
+    assert list(again.list(None)) == list(saver.list(None))
+    with contextlib.closing(sqlite3.connect(restored)) as db:
+        assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def _made_of(statements: str, path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.executescript(statements)
+
+
+def test_a_store_that_cannot_be_put_into_wal_mode_works_as_it_is(
+    tmp_path: Path, open_store: Any
+) -> None:
+    path = tmp_path / "agent.db"
+    saver = open_store(path)
+    use(saver)
+    victim.close_store(saver)
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA journal_mode = DELETE")
+        db.execute("BEGIN")
+        db.execute("SELECT count(*) FROM lgd_items").fetchone()
+        assert len(list(open_store(path, busy_timeout=0.1).list(thread("t")))) == 3
 
 
 def test_a_missing_folder_is_named_in_the_error_and_not_made(
@@ -191,23 +250,56 @@ def test_a_read_only_store_can_be_read_and_says_so_when_written(
     assert len(list(saver.list(thread("t")))) == 3
 
 
-@pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
-def test_a_write_protected_file_can_be_read_and_says_so_when_written(
-    tmp_path: Path, open_store: Any
-) -> None:
-    path = tmp_path / "agent.db"
-    saver = open_store(path)
-    use(saver)
-    victim.close_store(saver)
-    path.chmod(0o444)
-    tmp_path.chmod(0o555)
+@contextlib.contextmanager
+def _without_rights() -> Iterator[None]:
+    """As nobody, if we are root: no mode of a file keeps root from writing."""
+    was = os.geteuid()
+    if was == 0:
+        os.seteuid(65534)
     try:
-        again = open_store(path)
-        assert len(list(again.list(thread("t")))) == 3
-        with pytest.raises(StorageReadOnly):
-            victim.put(again, thread("t"), 3)
+        yield
     finally:
-        tmp_path.chmod(0o755)
+        os.seteuid(was)
+
+
+@pytest.mark.parametrize("mode", [0o555, 0o777], ids=["folder too", "file alone"])
+def test_a_write_protected_file_can_be_read_and_says_so_when_written(
+    mode: int, open_store: Any
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:  # pytest's are for their owner alone
+        path = Path(folder) / "agent.db"
+        saver = open_store(path)
+        use(saver)
+        victim.close_store(saver)
+        path.chmod(0o444)
+        os.chmod(folder, mode)
+        with _without_rights():
+            with pytest.raises(PermissionError):
+                path.open("ab")
+            if mode == 0o555:  # SQLite keeps files beside a database, also to read it
+                with pytest.raises(StorageReadOnly, match=r"\?immutable=1"):
+                    open_store(path).get_tuple(thread("t"))
+            again = open_store(path if mode == 0o777 else f"file:{path}?immutable=1")
+            assert len(list(again.list(thread("t")))) == 3
+            with pytest.raises(StorageReadOnly):
+                victim.put(again, thread("t"), 3)
+            with pytest.raises(StorageReadOnly):
+                asyncio.run(victim.aput(again, thread("t"), 3))
+            victim.close_store(again)
+        os.chmod(folder, 0o755)
+        assert len(list(open_store(path).list(thread("t")))) == 3
+
+
+def test_a_file_that_may_not_be_read_says_so(open_store: Any) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "agent.db"
+        saver = open_store(path)
+        use(saver)
+        victim.close_store(saver)
+        path.chmod(0)
+        os.chmod(folder, 0o755)
+        with _without_rights(), pytest.raises(StorageError, match=r"agent\.db.*may not read"):
+            open_store(path).get_tuple(thread("t"))
 
 
 # -- no room --------------------------------------------------------------------------------------
@@ -216,8 +308,13 @@ def test_a_write_protected_file_can_be_read_and_says_so_when_written(
 class Room:
     """A place for a store that can be made small, and larger again."""
 
-    def __init__(self, path: Path | sqlite3.Connection, enlarge: Callable[[], None]) -> None:
-        self.path, self.enlarge = path, enlarge
+    def __init__(
+        self,
+        path: Path | sqlite3.Connection,
+        enlarge: Callable[[], object],
+        error: type[StorageError] = StorageFull,
+    ) -> None:
+        self.path, self.enlarge, self.error = path, enlarge, error
 
 
 def _mount(folder: Path, *options: str) -> bool:
@@ -225,23 +322,34 @@ def _mount(folder: Path, *options: str) -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-@pytest.fixture(params=["small disk", "page limit"])
+def _can_mount() -> bool:
+    """Root can, outside of most containers."""
+    with tempfile.TemporaryDirectory() as folder:
+        return _mount(Path(folder), "-osize=4k") and not subprocess.call(["umount", "-l", folder])
+
+
+@pytest.fixture(params=["page limit", "file limit", *(["small disk"] if _can_mount() else [])])
 def room(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Room]:
-    """A disk of 600 kB, or a database that may have no more pages."""
+    """A disk of 600 kB, files of at most as much, or a database that may have no more pages."""
     if request.param == "small disk":
-        if not hasattr(os, "getuid") or os.getuid() != 0 or not _mount(tmp_path, "-osize=600k"):
-            pytest.skip("mounting a small disk needs root")
-        yield Room(tmp_path / "a.db", lambda: _mount(tmp_path, "-oremount,size=20m") and None)
+        assert _mount(tmp_path, "-osize=600k")
+        yield Room(tmp_path / "a.db", lambda: _mount(tmp_path, "-oremount,size=20m"))
         subprocess.run(["umount", "-l", str(tmp_path)], check=True)
-        return
-    connection = sqlite3.connect(tmp_path / "a.db", check_same_thread=False)
-    connection.execute("PRAGMA max_page_count = 100")
+    elif request.param == "file limit":
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
 
-    def enlarge() -> None:
-        connection.execute("PRAGMA max_page_count = 1000000")
+        def limit(size: int) -> None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
 
-    yield Room(connection, enlarge)
-    connection.close()
+        limit(600_000)
+        yield Room(tmp_path / "a.db", lambda: limit(before[0]), StorageError)
+        limit(before[0])
+    else:
+        connection = sqlite3.connect(tmp_path / "a.db", check_same_thread=False)
+        connection.execute("PRAGMA max_page_count = 100")
+        more = "PRAGMA max_page_count = 1000000"
+        yield Room(connection, lambda: connection.execute(more))
+        connection.close()
 
 
 def _open_room(kind: str, room: Room) -> Any:
@@ -285,13 +393,13 @@ def test_a_full_disk_is_an_error_that_loses_nothing_and_passes(
     for step in range(60):
         try:
             store(step)
-        except StorageFull:
+        except room.error:
             break
     else:
         pytest.fail("60 x 30 kB fit into 600 kB")
     assert len(stored) > 2
     check()
-    with pytest.raises(StorageFull):
+    with pytest.raises(room.error):
         for step in range(60, 70):
             store(step)
     check()
@@ -307,11 +415,11 @@ def test_a_run_that_met_a_full_disk_goes_on_when_there_is_room(kind: str, room: 
     graph = victim.builder().compile(checkpointer=saver)
     config = thread("t")
     graph.invoke(victim.turn_input(1), config, durability="sync")
-    with pytest.raises(StorageFull):
+    with pytest.raises(room.error):
         for step in range(60):
             made = victim.checkpoint(step, {"blob": _blob(step)})
             saver.put(thread("filler"), made, victim.metadata(step), made["channel_versions"])
-    with pytest.raises(StorageFull):
+    with pytest.raises(room.error):
         for turn in range(2, 200):
             graph.invoke(victim.turn_input(turn), config, durability="sync")
     room.enlarge()
