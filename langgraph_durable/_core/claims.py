@@ -56,12 +56,17 @@ def folder(store: str) -> str:
     return f"lgd-{store}/"
 
 
+def is_store(id: object) -> bool:
+    """Whether this can be the id of a store."""
+    return isinstance(id, str) and _ID.fullmatch(id) is not None
+
+
 @lru_cache(maxsize=4096)
 def unpack(packed: bytes) -> Claim:
     """The inverse of `Claim.packed`; raises `Damaged`. Nothing else gets into a key."""
     try:
         store, sha, size, packing = ormsgpack.unpackb(packed)
-        fits = _ID.fullmatch(store) and type(sha) is bytes and len(sha) == 32
+        fits = is_store(store) and type(sha) is bytes and len(sha) == 32
         if fits and type(size) is int and size >= 0 and packing in _SUFFIX:
             return Claim(store, sha, size, packing)
     except (ValueError, TypeError):

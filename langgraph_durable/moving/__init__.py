@@ -6,6 +6,7 @@ paths     what known savers keep of a pending write and do not give out
 sameness  whether two checkpoints say the same
 archives  `export_threads` and `import_threads`: whole threads in one file
 format    that file, block by block
+soundness whether what a file tells of a thread can be one
 contents  the artifacts of threads on their way
 colours   one flow for sync and async callers
 """

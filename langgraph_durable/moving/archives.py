@@ -14,11 +14,12 @@ import os
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 from langgraph_durable import addresses
 from langgraph_durable._core import seal
 from langgraph_durable._core.dumps import Dump, packed, unpacked
+from langgraph_durable._core.units import in_bytes
 from langgraph_durable.errors import ConfigurationError
 from langgraph_durable.moving.colours import LATER, NOW, Colour, finish
 from langgraph_durable.moving.contents import Archived, include, refer
@@ -160,6 +161,7 @@ def import_threads(
     threads: Sequence[str] | None = None,
     *,
     on_existing: OnExisting = "error",
+    max_bytes: int | str = "2 GiB",
     progress: Progress | None = None,
 ) -> ImportReport:
     """Bring the threads of a file back, exactly as they were, on either backend.
@@ -173,15 +175,18 @@ def import_threads(
         threads: which ones; None for all.
         on_existing: what to do with a thread that is there and differs: refuse the whole import
             ("error"), leave it ("skip"), or put the one of the file in its place ("replace").
+        max_bytes: what a thread may unpack to. A thread is held in memory whole, and a small file
+            can be made to unpack to any size.
         progress: called after each thread with the numbers of threads and checkpoints so far.
 
     Raises:
         DamagedArchive: the file is cut off or altered; the message says where. Nothing was written.
-        ConfigurationError: a thread is there already, or is not in the file, or the file holds
-            artifacts and the saver has no store for them; nothing was written.
+        ConfigurationError: a thread is there already, or is not in the file, or is larger than
+            `max_bytes`, or the file holds artifacts and the saver has no store for them; nothing
+            was written.
         ArtifactMissing: an artifact that the file refers to cannot be found; nothing was written.
     """
-    return finish(_import(NOW, _checked(saver), path, threads, on_existing, progress))
+    return finish(_import(NOW, _checked(saver), path, threads, on_existing, max_bytes, progress))
 
 
 async def aimport_threads(
@@ -190,10 +195,18 @@ async def aimport_threads(
     threads: Sequence[str] | None = None,
     *,
     on_existing: OnExisting = "error",
+    max_bytes: int | str = "2 GiB",
     progress: Progress | None = None,
 ) -> ImportReport:
     """`import_threads`, off the event loop."""
-    return await _import(LATER, _checked(saver), path, threads, on_existing, progress)
+    return await _import(LATER, _checked(saver), path, threads, on_existing, max_bytes, progress)
+
+
+class _File(NamedTuple):
+    """A file to read, and what a thread of it may unpack to."""
+
+    path: str
+    most: int
 
 
 async def _import(
@@ -202,6 +215,7 @@ async def _import(
     path: Path,
     threads: Sequence[str] | None,
     on_existing: OnExisting,
+    max_bytes: int | str,
     progress: Progress | None,
 ) -> ImportReport:
     if on_existing not in ("error", "skip", "replace"):
@@ -209,11 +223,12 @@ async def _import(
             f'on_existing is "error", "skip" or "replace", not {on_existing!r}'
         )
     named = None if threads is None else set(addresses.several("threads", threads))
-    archived = Archived(colour, saver, os.fspath(path))
-    await _look_through(colour, saver, path, named, archived, strict=on_existing == "error")
+    file = _File(os.fspath(path), in_bytes("max_bytes", max_bytes))
+    archived = Archived(colour, saver, file.path)
+    await _look_through(colour, saver, file, named, archived, strict=on_existing == "error")
     done: dict[str, list[str]] = {"imported": [], "replaced": [], "skipped": []}
     checkpoints = count = 0
-    async for reader, dump in _dumps(colour, path, named, without_contents=True):
+    async for reader, dump in _dumps(colour, file, named, without_contents=True):
         what = await _bring(colour, saver, dump, on_existing, archived, reader)
         done[what].append(dump.thread_id)
         count += 1
@@ -226,7 +241,7 @@ async def _import(
 async def _look_through(
     colour: Colour,
     saver: DurableSaver,
-    path: Path,
+    file: _File,
     named: set[str] | None,
     archived: Archived,
     *,
@@ -235,18 +250,18 @@ async def _look_through(
     """Verify the whole file, and that nothing stands in the way, before anything is written."""
     found: set[str] = set()
     in_the_way: list[str] = []
-    async for reader, dump in _dumps(colour, path, named):
+    async for reader, dump in _dumps(colour, file, named):
         if dump.thread_id in found:
-            raise ConfigurationError(f"{path}: thread {dump.thread_id!r} is in it twice")
+            raise ConfigurationError(f"{file.path}: thread {dump.thread_id!r} is in it twice")
         found.add(dump.thread_id)
         await archived.check(reader, dump)
         if strict and await _is_there(colour, saver, dump) is False:
             in_the_way.append(dump.thread_id)
     if named is not None and named - found:
-        raise ConfigurationError(f"{path}: {_some(sorted(named - found))} are not in it")
+        raise ConfigurationError(f"{file.path}: {_some(sorted(named - found))} are not in it")
     if in_the_way:
         raise ConfigurationError(
-            f"{_some(in_the_way)} exist already and differ from those in {path}: pass "
+            f"{_some(in_the_way)} exist already and differ from those in {file.path}: pass "
             'on_existing="skip" or "replace". Nothing was written.'
         )
 
@@ -289,12 +304,16 @@ async def _bring(
 
 
 async def _dumps(
-    colour: Colour, path: Path, named: Collection[str] | None, *, without_contents: bool = False
+    colour: Colour,
+    archive: _File,
+    named: Collection[str] | None,
+    *,
+    without_contents: bool = False,
 ) -> AsyncIterator[tuple[Reader, Dump]]:
     """The threads of a file; all of it is verified, whichever are asked for."""
-    file = await colour.aside(_open, path)
+    file = await colour.aside(_open, archive.path)
     with file:
-        make = partial(Reader, file, os.fspath(path), without_contents=without_contents)
+        make = partial(Reader, file, *archive, without_contents=without_contents)
         reader = await colour.aside(make)
         found: Iterator[Dump] = reader.threads()
         while (dump := await colour.aside(next, found, None)) is not None:

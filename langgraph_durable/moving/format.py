@@ -22,7 +22,8 @@
 Items and bodies are the serialised bytes themselves, so an archive can be read with any backend;
 artifacts are their content, whatever the packing. An artifact must have its SHA-256.
 The digests are against accidents: a byte that changed, a block that moved, an end that is missing.
-What is wrong is a `DamagedArchive` that names the file, the byte and the thread.
+Against malice, `soundness` looks at all that a thread is made of, and blocks are bounded before
+they are unpacked. What is wrong is a `DamagedArchive` that names file, byte and thread.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from langgraph_durable._core.dumps import Dump
 from langgraph_durable._core.records import CheckpointRow, WriteRow
 from langgraph_durable._core.seal import Damaged, name, unname
 from langgraph_durable.errors import ConfigurationError, DamagedArchive
+from langgraph_durable.moving import soundness
 
 Artifacts = Literal["include", "reference"]
 MAGIC = b"\x89LGD\r\n\x1a\n"
@@ -51,6 +53,8 @@ FORMAT = 1
 BLOCK = 1 << 20
 """Bytes gathered in a block, before it is compressed."""
 LARGEST = (1 << 32) - 1
+LARGEST_APART = 64 * BLOCK
+"""What a block that is not part of a thread may unpack to."""
 _HEAD = struct.Struct(">cI16s")
 _OFFSET = struct.Struct(">Q")
 _MOST_IN_A_BYTE = 1 << 15
@@ -150,6 +154,8 @@ class _Blocks:
         self._begin = at
         """Where the block begins that was read last."""
         self._thread: str | None = None
+        self._room: int | None = None
+        """How many bytes the thread that is being read may still unpack to."""
 
     def _next(self, *passed_over: bytes) -> tuple[bytes, Any]:
         """Kind and value of the next block; none of those that are passed over are read."""
@@ -185,9 +191,25 @@ class _Blocks:
             size = zstandard.frame_content_size(payload)
             if not 0 < size <= max(len(payload), 1) * _MOST_IN_A_BYTE:
                 raise self._damaged(f"a block declares {size} bytes")
+        except zstandard.ZstdError as error:
+            raise self._damaged(f"a block cannot be read: {error}") from error
+        self._make_room(size)
+        try:
             return ormsgpack.unpackb(zstandard.ZstdDecompressor().decompress(payload))
         except (zstandard.ZstdError, ValueError) as error:
             raise self._damaged(f"a block cannot be read: {error}") from error
+
+    def _make_room(self, size: int) -> None:
+        if self._room is None:
+            if size > LARGEST_APART:
+                raise self._damaged(f"a block declares {size} bytes")
+            return
+        self._room -= size
+        if self._room < 0:
+            raise ConfigurationError(
+                f"{self._path}: thread {self._thread!r} unpacks to more than max_bytes= allows; "
+                "nothing was written. Raise it if you trust whoever made the file."
+            )
 
     def _damaged(self, what: str) -> DamagedArchive:
         thread = "" if self._thread is None else f", in thread {self._thread!r}"
@@ -201,8 +223,11 @@ class Reader(_Blocks):
     one. Who has read an archive through may pass them over the next time.
     """
 
-    def __init__(self, file: BinaryIO, path: str, *, without_contents: bool = False) -> None:
+    def __init__(
+        self, file: BinaryIO, path: str, most: int, *, without_contents: bool = False
+    ) -> None:
         super().__init__(file, path, len(MAGIC))
+        self._most = most
         self._passed_over = (b"O",) if without_contents else ()
         self.contents: dict[bytes, int] = {}
         self.stores: dict[str, list[str]] = {}
@@ -223,8 +248,9 @@ class Reader(_Blocks):
         while (block := self._next(*self._passed_over))[0] in (b"T", b"O", b"S"):
             kind, value = block
             if kind == b"T":
+                self._room = self._most
                 yield self._dump(value)
-                self._thread = None
+                self._thread = self._room = None
                 count += 1
             elif kind == b"O":
                 self._look_at(value)
@@ -258,8 +284,8 @@ class Reader(_Blocks):
 
     def _learn(self, stores: Any) -> None:
         try:
-            self.stores.update({str(id): [str(url) for url in urls] for id, urls in stores.items()})
-        except (AttributeError, TypeError) as error:
+            self.stores.update(soundness.check_places(stores.items()))
+        except (AttributeError, TypeError, ValueError, Damaged) as error:
             raise self._damaged(f"a record cannot be read: {error}") from error
 
     def _dump(self, begin: Any) -> Dump:
@@ -286,8 +312,11 @@ class Reader(_Blocks):
                 raise self._damaged("parts of the thread are missing")
             placed = {unname(ns): unname(id) for ns, id in heads}
             dump = Dump(thread_id, tuple(rows), tuple(writes), placed, items, tuple(claimed))
+            soundness.check(dump)
             self._check_claims(dump)
             return dump
+        except ConfigurationError:  # a ValueError, too
+            raise
         except (TypeError, ValueError, Damaged) as error:
             raise self._damaged(f"a record cannot be read: {error}") from error
 
