@@ -175,7 +175,7 @@ class Retention:
     async def _report(self, do: Do, done: int, total: Removed) -> PruneReport:
         freed = await do(self._pruner.reclaim()) if total.checkpoints else 0
         some = total.checkpoints, total.writes, total.items
-        return PruneReport(done, *some, total.artifacts, total.bytes, freed)
+        return PruneReport(done, *some, total.artifacts, total.bytes, total.reclaimed + freed)
 
     async def _each(self, do: Do, named: Sequence[str] | None) -> Any:
         if named is not None:

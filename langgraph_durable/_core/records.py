@@ -556,6 +556,8 @@ class Removed(NamedTuple):
     """Of records and items, without the overhead of the store."""
     artifacts: int = 0
     """Claims on artifacts that went with the items."""
+    reclaimed: int = 0
+    """Bytes that went back to the file system at once."""
 
 
 class Measured(NamedTuple):

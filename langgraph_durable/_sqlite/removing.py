@@ -32,8 +32,7 @@ def drop(conn: Connection, notes: Notes, thread_id: str) -> Removed | None:
     for table in ("checkpoints", "writes", "tallies", "runs", "threads"):
         conn.execute(f"DELETE FROM lgd_{table} WHERE tid = ?", (tid,))
     conn.execute("DELETE FROM lgd_heads WHERE thread_id = ?", (name(thread_id),))
-    _give_back(conn)
-    return Removed(*measured[:4], claims)
+    return Removed(*measured[:4], claims, _give_back(conn))
 
 
 def replace(conn: Connection, notes: Notes, dump: Dump) -> None:
@@ -72,11 +71,11 @@ def edit(
     _add_rows(conn, tid, plan)
     _forget_runs(conn, tid)
     conn.execute("UPDATE lgd_threads SET epoch = ? WHERE tid = ?", (new_epoch(), tid))
-    _give_back(conn)
+    freed = _give_back(conn)
     gone = [row for row in before.rows if (row.ns, row.id) in plan.drop]
     size += sum(len(row.refs) + len(row.body) for row in gone)
     size += sum(len(write.refs) + len(write.body) for write in writes)
-    return Removed(len(gone), len(writes), items, size, claims)
+    return Removed(len(gone), len(writes), items, size, claims, freed)
 
 
 def _forget_runs(conn: Connection, tid: int) -> None:
@@ -84,10 +83,10 @@ def _forget_runs(conn: Connection, tid: int) -> None:
     known = conn.execute("SELECT 1 FROM lgd_runs WHERE tid = ? LIMIT 1", (tid,)).fetchone()
     if known:
         conn.execute(
-            "DELETE FROM lgd_runs WHERE tid = ?1 AND run NOT IN ("
-            "SELECT run FROM lgd_checkpoints WHERE tid = ?1 AND run IS NOT NULL "
-            "UNION SELECT run FROM lgd_writes WHERE tid = ?1 AND run IS NOT NULL)",
-            (tid,),
+            "DELETE FROM lgd_runs WHERE tid = :tid AND run NOT IN ("
+            "SELECT run FROM lgd_checkpoints WHERE tid = :tid AND run IS NOT NULL "
+            "UNION SELECT run FROM lgd_writes WHERE tid = :tid AND run IS NOT NULL)",
+            {"tid": tid},
         )
 
 
@@ -100,7 +99,9 @@ def _give_back(conn: Connection, pages: int = PAGES) -> int:
     free = conn.execute("PRAGMA freelist_count").fetchone()[0]
     if not free:
         return 0
-    conn.execute(f"PRAGMA incremental_vacuum({pages})").fetchall()
+    for _ in range(min(free, pages)):
+        # One by one: before Python 3.12 a call ends after the first, whatever number it is given.
+        conn.execute("PRAGMA incremental_vacuum(1)").fetchall()
     size, left = (conn.execute(f"PRAGMA {p}").fetchone() for p in ("page_size", "freelist_count"))
     return int(size[0] * (free - left[0]))
 
