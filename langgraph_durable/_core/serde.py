@@ -14,6 +14,7 @@ import copy
 import ipaddress
 import pathlib
 import re
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -286,13 +287,21 @@ def _remembering(hook: Callable[[int, Any], Any]) -> Callable[[int, Any], Any]:
     return remembered
 
 
+def _is_crowded() -> bool:
+    """Whether calls take up so much of the stack that a value may be sound which finds no room."""
+    frame, depth = sys._getframe(), 0
+    while frame.f_back is not None:
+        frame, depth = frame.f_back, depth + 1
+    return depth > sys.getrecursionlimit() // 2
+
+
 def _explained(error: BaseException) -> BaseException:
     """Return the error to raise for what went wrong while loading."""
     cause = _trouble.__dict__.pop("error", error)
     if isinstance(cause, DurableError) or not isinstance(cause, Exception):
         return cause
-    if isinstance(cause, RecursionError) or str(cause) == "ext_hook failed":
-        # The latter where not even the hook could be called.
+    no_room = isinstance(cause, RecursionError) or str(cause) == "ext_hook failed"
+    if no_room and _is_crowded():  # the latter where not even the hook could be called
         return SerializationError("the calls around this load leave no room to rebuild the value")
     corrupt = CorruptionError(f"stored bytes are not a value this serializer wrote: {cause}")
     corrupt.__cause__ = cause
