@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from langgraph_durable._core.dumps import Dump, taken
 from langgraph_durable._core.records import Listing, Measured
-from langgraph_durable._core.seal import unname
+from langgraph_durable._core.seal import name, unname
 from langgraph_durable._sqlite import claims, rows
 from langgraph_durable._sqlite.rows import Connection
 from langgraph_durable._sqlite.schema import BITS, MOST_ITEMS
@@ -18,8 +18,8 @@ def survey(conn: Connection, thread_id: str, weigh: bool) -> Listing | None:
 
 
 def threads(conn: Connection, after: str | None, size: int) -> list[str]:
-    sql = "SELECT thread_id FROM lgd_threads WHERE ?1 IS NULL OR thread_id > ?1 ORDER BY 1 LIMIT ?2"
-    return [unname(key) for (key,) in conn.execute(sql, (rows.optional(after), size))]
+    sql = "SELECT thread_id FROM lgd_threads WHERE thread_id > ? ORDER BY 1 LIMIT ?"
+    return [unname(key) for (key,) in conn.execute(sql, (name(after or ""), size))]
 
 
 def count(conn: Connection, thread_id: str, most: int) -> int:

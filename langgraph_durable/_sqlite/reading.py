@@ -41,21 +41,21 @@ _WHOLE = f"""{CHECKPOINT}, c.parent IS NOT NULL AND NOT EXISTS (
 
 _FIND = f"""
 SELECT t.tid, t.epoch, h.tid, h.id, {_WHOLE}
-FROM (SELECT ?1 AS k) LEFT JOIN lgd_threads t ON t.thread_id = k
-LEFT JOIN lgd_heads h ON h.thread_id = k AND h.ns = ?2
-LEFT JOIN lgd_checkpoints c ON c.tid = t.tid AND c.ns = ?2 AND c.id = coalesce(?3, h.id)"""
+FROM (SELECT ? AS k) LEFT JOIN lgd_threads t ON t.thread_id = k
+LEFT JOIN lgd_heads h ON h.thread_id = k AND h.ns = ?
+LEFT JOIN lgd_checkpoints c ON c.tid = t.tid AND c.ns = ? AND c.id = coalesce(?, h.id)"""
 
 _ROW = f"SELECT {_WHOLE} FROM lgd_checkpoints c WHERE c.tid = ? AND c.ns = ? AND c.id = ?"
 
 _ANCESTORS = f"""
 WITH RECURSIVE up (n, id) AS (
-    SELECT 0, ?3
+    SELECT 0, :id
     UNION ALL
     SELECT n + 1, c.parent FROM up JOIN lgd_checkpoints c
-    ON c.tid = ?1 AND c.ns = ?2 AND c.id = up.id WHERE c.parent IS NOT NULL AND n < ?4
+    ON c.tid = :tid AND c.ns = :ns AND c.id = up.id WHERE c.parent IS NOT NULL AND n < :most
 )
 SELECT {_WHOLE} FROM up JOIN lgd_checkpoints c
-ON c.tid = ?1 AND c.ns = ?2 AND c.id = up.id ORDER BY n"""
+ON c.tid = :tid AND c.ns = :ns AND c.id = up.id ORDER BY n"""
 
 
 class _Found(NamedTuple):
@@ -79,7 +79,7 @@ def load(conn: Connection, thread_id: str, ns: str, id: str | None, held: Held) 
 
 def _find(conn: Connection, thread_id: str, ns: str, id: str | None) -> _Found | None:
     """A checkpoint, or the head of the namespace; what contradicts itself is corrupt."""
-    key = name(thread_id), name(ns), None if id is None else name(id)
+    key = name(thread_id), name(ns), name(ns), None if id is None else name(id)
     tid, epoch, head_tid, head, *row = conn.execute(_FIND, key).fetchone()
     if tid is None and head_tid is None:
         return None
@@ -89,7 +89,7 @@ def _find(conn: Connection, thread_id: str, ns: str, id: str | None) -> _Found |
     if head is None and _any_checkpoint(conn, tid, key[1]):
         raise CorruptionError(f"{where}: there are checkpoints, but no head names the latest one")
     if row[1] is None:
-        if head is not None and (id is None or key[2] == head):
+        if head is not None and (id is None or key[3] == head):
             raise CorruptionError(f"{where}: checkpoint {unname(head)}, the latest, is missing")
         return None
     return _found(tid, epoch, row)
@@ -244,7 +244,7 @@ def _ancestors(conn: Connection, found: _Found) -> Iterator[_Found]:
     yield found
     seen, row, most = {found.row.id}, found.row, GENERATIONS
     while row.parent is not None and row.parent not in seen:
-        place = found.tid, name(row.ns), name(row.parent), most
+        place = {"tid": found.tid, "ns": name(row.ns), "id": name(row.parent), "most": most}
         window = conn.execute(_ANCESTORS, place).fetchall()
         for values in window:
             above = _found(found.tid, found.epoch, values)
