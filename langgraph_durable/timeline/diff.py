@@ -101,21 +101,62 @@ def _dicts(old: Mapping[str, Any], new: Mapping[str, Any], path: Path) -> Iterat
 
 
 def _lists(old: Sequence[Any], new: Sequence[Any], path: Path) -> Iterator[Change]:
-    """Common ends are left alone; removals come last to first, so indices hold while applying."""
+    """What goes, last first, by its place in `old`; then what comes, by its place in `new`.
+
+    So the places hold while the changes are applied. Elements that stay may have changed inside.
+    """
+    start, end = _common(old, new)
+    before, after = range(start, len(old) - end), range(start, len(new) - end)
+    pairs = _paired(old, before, new, after)
+    stay, kept = {at for at, _ in pairs}, {at for _, at in pairs}
+    for index in reversed(before):
+        if index not in stay:
+            yield Change("removed", (*path, index), old[index])
+    for index in after:
+        if index not in kept:
+            yield Change("added", (*path, index), None, new[index])
+    for at, now in pairs:
+        yield from diff(old[at], new[now], (*path, now))
+
+
+def _common(old: Sequence[Any], new: Sequence[Any]) -> tuple[int, int]:
+    """How many elements two lists begin and end with in common."""
     start, shortest = 0, min(len(old), len(new))
     while start < shortest and same(old[start], new[start]):
         start += 1
     end = 0
     while end < shortest - start and same(old[-1 - end], new[-1 - end]):
         end += 1
-    before, after = old[start : len(old) - end], new[start : len(new) - end]
-    both = min(len(before), len(after))
-    for index in range(both):
-        yield from diff(before[index], after[index], (*path, start + index))
-    for index in reversed(range(both, len(before))):
-        yield Change("removed", (*path, start + index), before[index])
-    for index in range(both, len(after)):
-        yield Change("added", (*path, start + index), None, after[index])
+    return start, end
+
+
+MOST_ALIGNED = 1_000
+"""Elements, between the common ends of two lists, that are looked for in each other."""
+
+
+def _paired(
+    old: Sequence[Any], before: range, new: Sequence[Any], after: range
+) -> list[tuple[int, int]]:
+    """The places of elements that are the same, or take each other's place, in both orders."""
+    if max(len(before), len(after)) > MOST_ALIGNED:
+        return list(zip(before, after, strict=False))
+    pairs: list[tuple[int, int]] = []
+    keys = [_key(old[at]) for at in before], [_key(new[at]) for at in after]
+    for kind, i, j, k, m in difflib.SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
+        if kind in ("equal", "replace"):
+            pairs += zip(before[i:j], after[k:m], strict=False)
+    return pairs
+
+
+def _key(value: Any) -> Any:
+    """What an element is looked for by: a message's id, so that it is found when it was edited."""
+    id = getattr(value, "id", None)
+    if isinstance(id, str) and hasattr(value, "content"):
+        return type(value), id
+    try:
+        return repr(value)
+    except Exception:
+        return type(value)
 
 
 def apply(old: Any, changes: Iterable[Change]) -> Any:
