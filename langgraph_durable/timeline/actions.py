@@ -5,13 +5,21 @@ What is asked is checked before anything is written; the writing itself is LangG
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from asyncio import to_thread as _in_thread
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, cast
+
+from langgraph.checkpoint.base import ChannelVersions, CheckpointMetadata
+from langgraph.checkpoint.base.id import uuid6
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from langgraph_durable.errors import ConfigurationError
 from langgraph_durable.timeline.headers import config_of
 
 if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
+
     from langgraph_durable.timeline.step import Step
     from langgraph_durable.timeline.timeline import Timeline
 
@@ -36,84 +44,106 @@ def _from_root(step: Step, what: str) -> Any:
     return graph
 
 
+def delta_channels(graph: Any) -> set[str]:
+    """The channels whose values lie in the writes of many steps."""
+    channels = getattr(graph, "channels", {})
+    return {name for name, channel in channels.items() if type(channel).__name__ == "DeltaChannel"}
+
+
 def _check_node(graph: Any, what: str, node: str | None) -> None:
     if node is not None and node not in graph.nodes:
         known = sorted(name for name in graph.nodes if not name.startswith("__"))
         raise ConfigurationError(f"{what} names no node of the graph: {node!r}; it has {known}")
 
 
-def _check_target(step: Step, to_thread: str | None) -> None:
-    if to_thread is None:
-        return
-    if not isinstance(to_thread, str) or not to_thread:
+def _check_fork(step: Step, as_node: str | None, to_thread: str | None) -> Any:
+    """The graph, if all that was asked can be done; nothing is written before."""
+    graph = _from_root(step, "fork")
+    _check_node(graph, "as_node", as_node)
+    if to_thread is not None and (not isinstance(to_thread, str) or not to_thread):
         raise ConfigurationError(f"to_thread is the id of a new thread, not {to_thread!r}")
-    if step.source == "input" or not isinstance(step.values, Mapping):
-        raise ConfigurationError(
-            f"{step.label} has no state of channels that a new thread could begin with: "
-            "fork from the step after it"
-        )
-
-
-def _check_new(to_thread: str, found: Any) -> None:
-    if found:
+    step._timeline._whole(step._header)
+    if to_thread is not None and step._timeline.saver.get_tuple(_at(to_thread)) is not None:
         raise ConfigurationError(f"the thread {to_thread!r} exists already: fork into a new one")
+    return graph
 
 
-def _updates(
-    step: Step, values: Any, as_node: str | None, to_thread: str | None
-) -> Iterator[tuple[Any, ...]]:
-    """The arguments of each `update_state`: for a new thread, the state first and then the change.
+def _at(thread_id: str) -> RunnableConfig:
+    return cast("RunnableConfig", config_of(thread_id, ""))
 
-    Without a history there is nothing that LangGraph could tell the last node from, so it is told.
+
+def _beginning(step: Step) -> tuple[Any, CheckpointMetadata, ChannelVersions]:
+    """What a new thread begins with: the step itself, so that the same nodes are due.
+
+    The values of `DeltaChannel`s lie in the ancestors, which the new thread does not have.
     """
-    if to_thread is None:
-        yield step.config, values, as_node
-        return
-    node = next((one for one in step.nodes if one in step._timeline.graph.nodes), None)
-    yield config_of(to_thread), dict(step.values), node
-    if values is not None or as_node is not None:
-        yield config_of(to_thread), values, as_node or node
+    stored = step._timeline._whole(step._header).checkpoint
+    values = dict(stored["channel_values"])
+    for name in map(str, delta_channels(step._timeline.graph) & set(stored["channel_versions"])):
+        if name in step.values:
+            values[name] = _DeltaSnapshot(step.values[name])
+    fresh = {"id": str(uuid6()), "ts": datetime.now(UTC).isoformat(), "channel_values": values}
+    metadata: dict[str, Any] = {"source": "fork", "step": step.number, "parents": {}}
+    versions = dict(stored["channel_versions"])
+    return {**stored, **fresh}, cast("CheckpointMetadata", metadata), versions
 
 
 def fork(step: Step, values: Any, as_node: str | None, to_thread: str | None) -> Step:
-    graph, saver = _from_root(step, "fork"), step._timeline.saver
-    _check_node(graph, "as_node", as_node)
-    _check_target(step, to_thread)
-    if to_thread is not None:
-        _check_new(to_thread, saver.get_tuple(config_of(to_thread)))  # type: ignore[arg-type]
-    for update in _updates(step, values, as_node, to_thread):
-        made = graph.update_state(*update)
+    graph, saver = _check_fork(step, as_node, to_thread), step._timeline.saver
+    if to_thread is None:
+        return step._timeline._made(graph.update_state(step.config, values, as_node))
+    made: Any = saver.put(_at(to_thread), *_beginning(step))
+    if values is not None or as_node is not None:
+        try:
+            made = graph.update_state(config_of(to_thread), values, as_node)
+        except BaseException:
+            saver.delete_thread(to_thread)
+            raise
     return step._timeline._made(made)
 
 
 async def afork(step: Step, values: Any, as_node: str | None, to_thread: str | None) -> Step:
-    graph, saver = _from_root(step, "fork"), step._timeline.saver
-    _check_node(graph, "as_node", as_node)
-    _check_target(step, to_thread)
-    if to_thread is not None:
-        _check_new(to_thread, await saver.aget_tuple(config_of(to_thread)))  # type: ignore[arg-type]
-    for update in _updates(step, values, as_node, to_thread):
-        made = await graph.aupdate_state(*update)
-    return step._timeline._made(made)
+    """Whatever is only read is read in a thread: savers may refuse sync calls on their loop."""
+    graph, saver = await _in_thread(_check_fork, step, as_node, to_thread), step._timeline.saver
+    if to_thread is None:
+        made = await graph.aupdate_state(step.config, values, as_node)
+        return await _in_thread(step._timeline._made, made)
+    made = await saver.aput(_at(to_thread), *await _in_thread(_beginning, step))
+    if values is not None or as_node is not None:
+        try:
+            made = await graph.aupdate_state(config_of(to_thread), values, as_node)
+        except BaseException:
+            await saver.adelete_thread(to_thread)
+            raise
+    return await _in_thread(step._timeline._made, made)
 
 
-def _stops(graph: Any, until: str | None, options: dict[str, Any]) -> dict[str, Any]:
+def _check_replay(step: Step, until: str | None, options: dict[str, Any]) -> tuple[Any, Any]:
+    """The graph, and the options with `until` among them."""
+    graph = _from_root(step, "replay")
     _check_node(graph, "until", until)
-    return options if until is None else {"interrupt_before": [until], **options}
+    step._timeline._whole(step._header)
+    if until is None:
+        return graph, options
+    others = options.get("interrupt_before") or ()
+    stops = others if isinstance(others, str) else [until, *others]
+    return graph, {**options, "interrupt_before": stops}
 
 
 def replay(step: Step, until: str | None, options: dict[str, Any]) -> Any:
-    graph = _from_root(step, "replay")
-    answer = graph.invoke(None, step.config, **_stops(graph, until, options))
-    step._timeline.refresh()
-    return answer
+    graph, options = _check_replay(step, until, options)
+    try:
+        return graph.invoke(None, step.config, **options)
+    finally:
+        step._timeline.refresh()
 
 
 async def areplay(step: Step, until: str | None, options: dict[str, Any]) -> Any:
-    graph = _from_root(step, "replay")
-    answer = await graph.ainvoke(None, step.config, **_stops(graph, until, options))
-    step._timeline.refresh()
-    return answer
+    graph, options = await _in_thread(_check_replay, step, until, options)
+    try:
+        return await graph.ainvoke(None, step.config, **options)
+    finally:
+        step._timeline.refresh()
 
 
 def _command(timeline: Timeline, waiting: Mapping[str, Any], answer: Any) -> Any:
@@ -122,8 +152,9 @@ def _command(timeline: Timeline, waiting: Mapping[str, Any], answer: Any) -> Any
 
     if not waiting:
         raise ConfigurationError(
-            f"nothing waits for an answer in thread {timeline.thread_id!r}: "
-            "tl.latest shows where it stands"
+            f"nothing waits for an answer in thread {timeline.thread_id!r}: tl.latest shows where "
+            "it stands, and tl.latest.replay() goes on from there (after a fork or an edit, a "
+            "question must be asked again)"
         )
     questions = {id: one.value for id, one in waiting.items()}
     by_id = isinstance(answer, Mapping) and bool(answer) and all(map(_is_id, answer))
@@ -151,15 +182,17 @@ def resume(timeline: Timeline, answer: Any, options: dict[str, Any]) -> Any:
     graph = _graph(timeline, "resume")
     config = config_of(timeline.thread_id)
     command = _command(timeline, waiting(graph.get_state(config)), answer)
-    result = graph.invoke(command, config, **options)
-    timeline.refresh()
-    return result
+    try:
+        return graph.invoke(command, config, **options)
+    finally:
+        timeline.refresh()
 
 
 async def aresume(timeline: Timeline, answer: Any, options: dict[str, Any]) -> Any:
     graph = _graph(timeline, "resume")
     config = config_of(timeline.thread_id)
     command = _command(timeline, waiting(await graph.aget_state(config)), answer)
-    result = await graph.ainvoke(command, config, **options)
-    timeline.refresh()
-    return result
+    try:
+        return await graph.ainvoke(command, config, **options)
+    finally:
+        timeline.refresh()

@@ -1,12 +1,15 @@
 """Two runs side by side: the steps they share, and where they part.
 
-Steps are paired in order, along the branch that each thread is on now. Two steps are alike if the
-same nodes made them and their states are equal; message ids, which are random, do not count.
+Steps are paired in order, along the branch that each thread is on now; of a thread that is a fork
+of the other, from the step it was forked from. Two steps are alike if the same nodes made them and
+their states are equal; message ids, which are random, do not count.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from langgraph_durable.timeline import lineage
@@ -47,9 +50,9 @@ class Comparison:
         return text.comparison(self)
 
     def _repr_html_(self) -> str:
-        from langgraph_durable.timeline import html
+        from langgraph_durable.timeline import html, pages
 
-        return html.page(html.comparison(self))
+        return html.page(pages.comparison(self))
 
 
 def main_line(timeline: Timeline) -> list[Step]:
@@ -65,13 +68,22 @@ def main_line(timeline: Timeline) -> list[Step]:
 def compare(left: Timeline, right: Timeline) -> Comparison:
     """Pair the steps of two threads."""
     ours, theirs = main_line(left), main_line(right)
-    longest = max(len(ours), len(theirs))
-    pairs = tuple(
-        (ours[at] if at < len(ours) else None, theirs[at] if at < len(theirs) else None)
-        for at in range(longest)
-    )
-    parts_at = next((at for at, pair in enumerate(pairs) if not alike(*pair)), None)
-    return Comparison(left.thread_id, right.thread_id, pairs, parts_at)
+    skipped = _before_fork(theirs, ours), _before_fork(ours, theirs)
+    none: list[Step | None] = [None]
+    pairs = tuple(zip_longest([*none * skipped[1], *ours], [*none * skipped[0], *theirs]))
+    first = max(skipped)
+    # The step that a fork begins with is alike by its state: no node of that thread has made it.
+    parted = (at for at in range(first + bool(first), len(pairs)) if not alike(*pairs[at]))
+    return Comparison(left.thread_id, right.thread_id, pairs, next(parted, None))
+
+
+def _before_fork(fork: Sequence[Step], original: Sequence[Step]) -> int:
+    """How many steps of another thread lie before the one that this thread was forked from."""
+    if not fork or fork[0].source != "fork":
+        return 0
+    state = without_ids(fork[0].values)
+    near = (at for at, one in enumerate(original) if one.number == fork[0].number)
+    return next((at for at in near if same(state, without_ids(original[at].values))), 0)
 
 
 def alike(left: Step | None, right: Step | None) -> bool:

@@ -1,9 +1,11 @@
 """A state as JSON text that a person can change, and back, with types kept.
 
 What JSON has words for (text, numbers, lists, dicts with text keys, None) is written as itself.
-Anything else is `{"$type": "...", "fields": {...}}` if it is a message, pydantic model or
-dataclass, whose fields can be edited; or `{"$kept": n}`, which stands for the value that was there.
-Saving reads the text against the values it was made from, so no class is looked up by name.
+Anything else says its `"$type"`: a message, pydantic model or dataclass has `"fields"`, a tuple or
+set `"items"`, a member of an enum its `"value"`, a date and the like its `"text"`: for editing.
+What has no such form is `{"$kept": n}`, which stands for the value that was there. Saving reads the
+text against the values it was made from: no class is looked up by name, and a value whose text is
+as it was is the very value.
 """
 
 from __future__ import annotations
@@ -11,16 +13,23 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable
+from datetime import date, datetime, time
+from decimal import Decimal
+from enum import Enum
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from langgraph_durable.errors import ConfigurationError
+from langgraph_durable.timeline.actions import delta_channels
 
 if TYPE_CHECKING:
     from langgraph_durable.timeline.step import Step
 
-TYPE, KEPT, FIELDS = "$type", "$kept", "fields"
+TYPE, KEPT = "$type", "$kept"
+FIELDS, ITEMS, TEXT, VALUE = "fields", "items", "text", "value"
 MARKS = {TYPE, KEPT}
+_SHAPES: dict[str, Any] = {FIELDS: dict, ITEMS: list, TEXT: str, VALUE: object}
 _WORDS = (str, int, float, bool, type(None))
 _TOKENS = re.compile(r'"(?:\\.|[^"\\])*"|[][{},:]|[^][{},:"\s]+')
 Path = tuple[str | int, ...]
@@ -51,6 +60,8 @@ def _misfit(error: Exception, fields: dict[str, Any], path: Path) -> Misfit:
     for found in error.errors() if hasattr(error, "errors") else ():
         if found["loc"] and found["loc"][0] in fields:
             return Misfit((*path, found["loc"][0]), found["msg"])
+        place = ".".join(map(str, found["loc"]))
+        return Misfit(path, f"{place}: {found['msg']}" if place else found["msg"])
     return Misfit(path, str(error))
 
 
@@ -74,12 +85,25 @@ def line_of(text: str, wanted: Path) -> int:
     return best
 
 
+_TEXTS: dict[type, tuple[Callable[[Any], str], Callable[[str], Any]]] = {
+    datetime: (datetime.isoformat, datetime.fromisoformat),
+    date: (date.isoformat, date.fromisoformat),
+    time: (time.isoformat, time.fromisoformat),
+    UUID: (str, UUID),
+    Decimal: (str, Decimal),
+}
+"""How a value of a type is written as text, and made of it."""
+_SERIES: tuple[type, ...] = (tuple, set, frozenset)
+
+
 class _Writer:
     """Writes values as plain JSON data and remembers the classes and values that it named."""
 
     def __init__(self) -> None:
         self.kept: list[Any] = []
-        self.models: dict[str, type] = {}
+        self.types: dict[str, type] = {}
+        self.written: dict[str, Any] = {}
+        """What has been written, by its text."""
 
     def plain(self, value: Any) -> Any:
         if type(value) in _WORDS:
@@ -92,17 +116,34 @@ class _Writer:
             and not value.keys() & MARKS
         ):
             return {key: self.plain(one) for key, one in value.items()}
-        fields = fields_of(value)
-        if fields is None:
+        made = self._typed(value)
+        if made is None:
             self.kept.append(value)
-            return {
-                KEPT: len(self.kept) - 1,
-                TYPE: type(value).__name__,
-                "shown": repr(value)[:200],
-            }
-        name = f"{type(value).__module__}.{type(value).__qualname__}"
-        self.models[name] = type(value)
-        return {TYPE: name, FIELDS: {key: self.plain(one) for key, one in fields.items()}}
+            shown = {KEPT: len(self.kept) - 1, TYPE: type(value).__name__}
+            return {**shown, "shown": repr(value)[:200]}
+        self.written[json.dumps(made)] = value
+        return made
+
+    def _typed(self, value: Any) -> dict[str, Any] | None:
+        """A value that says its type; None if nothing in it could be edited."""
+        kind, fields = type(value), fields_of(value)
+        if kind in _TEXTS:
+            return {TYPE: self._named(kind), TEXT: _TEXTS[kind][0](value)}
+        if kind in _SERIES:
+            return {TYPE: self._named(kind), ITEMS: [self.plain(one) for one in value]}
+        if isinstance(value, Enum) and type(value.value) in _WORDS:
+            return {TYPE: self._named(kind), VALUE: value.value}
+        if fields is None:
+            return None
+        return {
+            TYPE: self._named(kind),
+            FIELDS: {key: self.plain(one) for key, one in fields.items()},
+        }
+
+    def _named(self, kind: type) -> str:
+        name = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
+        self.types[name] = kind
+        return name
 
     def value(self, plain: Any, path: Path) -> Any:
         """The inverse of `plain`, for edited text too; raises `Misfit`."""
@@ -116,22 +157,56 @@ class _Writer:
                 raise Misfit((*path, KEPT), f'"{KEPT}": {at!r} stands for no value of this state')
             return self.kept[at]
         if TYPE in plain:
-            return self._model(plain, path)
+            text = json.dumps(plain)
+            return self.written[text] if text in self.written else self._made(plain, path)
         return {key: self.value(one, (*path, key)) for key, one in plain.items()}
 
-    def _model(self, plain: dict[str, Any], path: Path) -> Any:
-        name, fields = plain[TYPE], plain.get(FIELDS)
-        made = self.models.get(name) if isinstance(name, str) else None
-        if made is None:
+    def _made(self, plain: dict[str, Any], path: Path) -> Any:
+        """A value of the type that is named."""
+        name = plain[TYPE]
+        kind = self.types.get(name) if isinstance(name, str) else None
+        if kind is None:
             raise Misfit((*path, TYPE), f'"{TYPE}": {name!r} is no type of this state')
-        if not isinstance(fields, dict):
-            raise Misfit(path, f'a value of type {name} needs its "{FIELDS}"')
-        path = (*path, FIELDS)
-        given = {key: self.value(one, (*path, key)) for key, one in fields.items()}
+        needs = (
+            TEXT
+            if kind in _TEXTS
+            else ITEMS
+            if kind in _SERIES
+            else VALUE
+            if issubclass(kind, Enum)
+            else FIELDS
+        )
+        if not isinstance(plain.get(needs), _SHAPES[needs]):
+            raise Misfit(path, f'a value of type {name} needs its "{needs}"')
+        path, inner = (*path, needs), plain[needs]
+        if needs == FIELDS:
+            return self._model(kind, inner, path)
+        given = self.value(inner, path)
         try:
-            return made(**given)
+            return _TEXTS[kind][1](given) if needs == TEXT else kind(given)
+        except Exception as error:
+            raise Misfit(path, f"{type(error).__name__}: {error}") from error
+
+    def _model(self, kind: Any, fields: dict[str, Any], path: Path) -> Any:
+        given = {key: self.value(one, (*path, key)) for key, one in fields.items()}
+        late = {}
+        if dataclasses.is_dataclass(kind):
+            unset = {field.name for field in dataclasses.fields(kind) if not field.init}
+            late = {key: given.pop(key) for key in unset & set(given)}
+        try:
+            made = kind(**{_argument(kind, key): one for key, one in given.items()})
         except Exception as error:
             raise _misfit(error, fields, path) from error
+        for key, one in late.items():
+            object.__setattr__(made, key, one)
+        return made
+
+
+def _argument(kind: Any, field: str) -> str:
+    """What a model's constructor calls a field."""
+    found = getattr(kind, "model_fields", {}).get(field)
+    alias = None if found is None else found.validation_alias or found.alias
+    return alias if isinstance(alias, str) else field
 
 
 def to_plain(value: Any) -> Any:
@@ -158,8 +233,12 @@ class Draft:
         Raises:
             ConfigurationError: the text is no JSON or does not fit; names the line.
         """
+        if not isinstance(self.text, str):
+            raise ConfigurationError(f"the text of a draft is a str, not {self.text!r:.100}")
         try:
             plain = json.loads(self.text)
+        except RecursionError as error:
+            raise ConfigurationError("the text is nested too deeply to be read") from error
         except json.JSONDecodeError as error:
             raise ConfigurationError(
                 f"line {error.lineno}, column {error.colno}: {error.msg}: "
@@ -201,26 +280,24 @@ class Draft:
 
     def _update(self) -> dict[str, Any]:
         changes = self.changes()
-        channels = getattr(self._step._timeline.graph, "channels", {})
+        graph = self._step._timeline.graph
+        channels = getattr(graph, "channels", {})
         unknown = next((name for name in changes if channels and name not in channels), None)
         if unknown is not None:
             number = line_of(self.text, (unknown,))
             raise ConfigurationError(f"line {number}: the graph has no channel {unknown!r}")
-        return replacing(channels, changes)
+        return replacing(graph, changes)
 
 
-def replacing(channels: Mapping[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+def replacing(graph: Any, changes: dict[str, Any]) -> dict[str, Any]:
     """The same changes so that reducers do not add them to what is there."""
     from langgraph.channels.binop import BinaryOperatorAggregate
     from langgraph.types import Overwrite
 
+    channels, deltas = getattr(graph, "channels", {}), delta_channels(graph)
     return {
         name: Overwrite(value)
-        if isinstance(channels.get(name), BinaryOperatorAggregate) or _is_delta(channels.get(name))
+        if name in deltas or isinstance(channels.get(name), BinaryOperatorAggregate)
         else value
         for name, value in changes.items()
     }
-
-
-def _is_delta(channel: Any) -> bool:
-    return type(channel).__name__ == "DeltaChannel"
