@@ -247,7 +247,8 @@ class DurableSaver(Keeping, Upgrades, BaseCheckpointSaver[str]):  # type: ignore
         selection, cursor, left = addresses.selection(config, before), None, limit
         while left is None or left > 0:
             size = PAGE if left is None else min(PAGE, left)
-            found, cursor = self._backend.finish(self._engine.outline(selection, cursor, size))
+            page = self._engine.outline(selection, cursor, size, strict=False)
+            found, cursor = self._backend.finish(page)
             yield from found
             left = None if left is None else left - len(found)
             if cursor is None:

@@ -207,7 +207,7 @@ def test_the_environment_is_what_the_saver_noted(backend: str, tmp_path: Path) -
         assert "commit def" in repr(tl[-1])
         page = tl._repr_html_()
         check_html(page)
-        assert "<th>commit</th>" in page
+        assert '<span class="note">commit</span> def' in page
         assert "langgraph" in (tl[-1].environment or {})
 
 
@@ -285,8 +285,7 @@ def test_a_fork_into_a_new_thread_leaves_this_one_alone(tl: Timeline) -> None:
     more = tl[2].fork({"messages": [HumanMessage("more")]}, to_thread="third")
     assert [one.content for one in more.values["messages"]] == ["hello", "I plan", "more"]
     assert tl[1].fork(to_thread="fourth").replay()["log"] == ["plan", "work on A"]
-    with pytest.raises(ConfigurationError, match="step after it"):
-        tl[0].fork(to_thread="fifth")
+    assert tl[0].fork(to_thread="fifth").replay()["log"] == ["plan", "work on A"]
 
 
 def test_replay_runs_again_and_stops_where_asked(tl: Timeline) -> None:
@@ -381,7 +380,7 @@ def test_subgraphs_expand_in_place_and_cannot_be_forked(saver: Any) -> None:
     assert steps[-1].values["log"] == ["plan", "work on A"]
     assert not tl[2].children
     assert "child › worker" in repr(tl)
-    assert "Sub-graph" in tl._repr_html_()
+    assert "sub-graph, 4 steps" in tl._repr_html_()
     assert tl[steps[-1].id].ns == steps[-1].ns
     with pytest.raises(ConfigurationError, match="sub-graph"):
         steps[-1].fork({"plan": "B"})

@@ -61,7 +61,7 @@ def test_tags_artifacts_and_the_environment_are_seen(
     assert picture_shown.is_visible()
     assert picture_shown.evaluate("it => it.complete && it.naturalWidth") == 1
     assert step.locator("table table td", has_text="2").last.is_visible()
-    assert step.locator("tr", has_text="release").last.is_visible()
+    assert step.locator(".fact", has_text="release").last.is_visible()
     page.close()
 
 

@@ -282,9 +282,12 @@ class Engine:
         return restored, page.cursor
 
     async def outline(
-        self, selection: Selection, after: Cursor | None, size: int
+        self, selection: Selection, after: Cursor | None, size: int, *, strict: bool = True
     ) -> tuple[list[Outline], Cursor | None]:
-        """One page of checkpoints without their values, and where the next page begins."""
+        """One page of checkpoints without their values, and where the next page begins.
+
+        A damaged one is an error, or, unless `strict`, an outline that says so.
+        """
         page = await self.storage.page(selection, after, size, lambda *_: True, items=False)
         found = []
         for loaded in page.rows:
@@ -292,9 +295,12 @@ class Engine:
                 made = outlines.outline(loaded, self._plain)
                 found.append(made if self.versions is None else self.versions.outline(made, loaded))
             except CorruptionError as error:
-                if selection.thread_id is not None:
+                if not strict:
+                    found.append(outlines.damaged(loaded, error))
+                elif selection.thread_id is not None:
                     raise
-                logger.error("left out of the list: %s", error)
+                else:
+                    logger.error("left out of the list: %s", error)
         return found, page.cursor
 
     async def delta_history(

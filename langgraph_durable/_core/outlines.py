@@ -14,6 +14,7 @@ from langgraph_durable._core import lineage
 from langgraph_durable._core.header import Header
 from langgraph_durable._core.records import Loaded
 from langgraph_durable._core.serde import ExactSerializer
+from langgraph_durable.errors import CorruptionError
 
 
 class OutlinedWrite(NamedTuple):
@@ -44,6 +45,8 @@ class Outline:
     """Stored bytes of the row itself, without items and writes."""
     orphan: bool
     """It names a parent that is not stored."""
+    damage: str | None = None
+    """What is wrong with the row, if it cannot be read; what it says of itself is then missing."""
 
     @property
     def ts(self) -> str | None:
@@ -70,4 +73,23 @@ def outline(loaded: Loaded, plain: ExactSerializer) -> Outline:
         ),
         size=len(row.refs) + len(row.body),
         orphan=loaded.orphan,
+    )
+
+
+def damaged(loaded: Loaded, error: CorruptionError) -> Outline:
+    """What is left of a row that cannot be read: where it stands, and why."""
+    row = loaded.row
+    return Outline(
+        thread_id=loaded.thread_id,
+        ns=row.ns,
+        id=row.id,
+        parent=row.parent,
+        run=None,
+        header=Header({}, {}, {}, b"", b""),
+        rest={},
+        metadata={},
+        writes=(),
+        size=len(row.refs) + len(row.body),
+        orphan=loaded.orphan,
+        damage=str(error),
     )

@@ -7,12 +7,16 @@ is read and its values are dropped at once.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+
+from langgraph_durable.errors import ConfigurationError
 
 SENDS = "__pregel_tasks"
 INTERRUPT, ERROR, RESUME = "__interrupt__", "__error__", "__resume__"
@@ -37,6 +41,8 @@ class Header:
     """Channels that the step changed, where LangGraph noted them."""
     writes: tuple[tuple[str, str], ...] = field(default=())
     """(task, channel) of the pending writes."""
+    damage: str | None = None
+    """What is wrong with it, if the saver cannot read it."""
 
     @property
     def source(self) -> str:
@@ -104,6 +110,7 @@ def header_of_outline(found: Any) -> Header:
         found.header.seen,
         None if updated is None else tuple(updated),
         tuple((write.task_id, write.channel) for write in found.writes),
+        found.damage,
     )
 
 
@@ -112,15 +119,32 @@ class Source:
 
     def __init__(self, saver: BaseCheckpointSaver[Any], thread_id: str) -> None:
         self.saver, self.thread_id = saver, thread_id
+        self._outlines: Any = getattr(saver, "_outlines", None)
         self.reads = 0
         """Headers read so far."""
 
-    def steps(self, ns: str, before: str | None = None, limit: int | None = None) -> list[Header]:
-        """The steps of a namespace, newest first, below `before`."""
-        return list(self._read(ns, before, limit))
+    @property
+    def tells_all(self) -> bool:
+        """Whether `steps` gives the steps of sub-graphs too, which costs next to nothing on ours.
 
-    def below(self, oldest: str | None = None) -> list[Header]:
-        """The steps of all sub-graphs, newest first; those older than `oldest` may be missing."""
+        Other savers list them in no order that could be relied on, and read their values.
+        """
+        return self._outlines is not None
+
+    def steps(self, before: str | None, many: int) -> tuple[list[Header], list[Header]]:
+        """The newest steps below `before`, and those of the sub-graphs that ran from them."""
+        own: list[Header] = []
+        inner: list[Header] = []
+        if not self.tells_all:
+            return list(self._read("", before, many)), inner
+        for header in self._read(None, before, None):
+            (inner if header.ns else own).append(header)
+            if len(own) == many:  # a sub-graph's steps are newer than the one it ran from
+                break
+        return own, inner
+
+    def below(self) -> list[Header]:
+        """The steps of all sub-graphs."""
         return [header for header in self._read(None, None, None) if header.ns]
 
     def one(self, id: str, ns: str = "") -> Header | None:
@@ -134,19 +158,34 @@ class Source:
 
     def whole(self, id: str | None, ns: str = "") -> CheckpointTuple | None:
         """A checkpoint with its values."""
-        return self.saver.get_tuple(config_of(self.thread_id, ns, id))  # type: ignore[arg-type]
+        with looking(self.saver):
+            return self.saver.get_tuple(
+                config_of(self.thread_id, ns, id)  # type: ignore[arg-type]
+            )
 
     def _read(
         self, ns: str | None, before: str | None, limit: int | None, id: str | None = None
     ) -> Iterator[Header]:
         config: Any = config_of(self.thread_id, ns, id)
         start: Any = None if before is None else config_of(self.thread_id, ns, before)
-        outlines = getattr(self.saver, "_outlines", None)
         found: Iterable[Header]
-        if outlines is not None:
-            found = map(header_of_outline, outlines(config, before=start, limit=limit))
+        if self._outlines is not None:
+            found = map(header_of_outline, self._outlines(config, before=start, limit=limit))
         else:
             found = map(header_of, self.saver.list(config, before=start, limit=limit))
-        for header in found:
-            self.reads += 1
-            yield header
+        with looking(self.saver):
+            for header in found:
+                self.reads += 1
+                yield header
+
+
+@contextmanager
+def looking(saver: Any) -> Iterator[None]:
+    """Say what to do where a saver of the async kind refuses to be read on its own loop."""
+    try:
+        yield
+    except asyncio.InvalidStateError as error:
+        raise ConfigurationError(
+            f"looking is synchronous, and {type(saver).__name__} refuses sync calls on its own "
+            "event loop: look from a thread, as in `await asyncio.to_thread(repr, tl)`"
+        ) from error

@@ -48,6 +48,32 @@ class Row:
     """The column of its branch; 0 is the branch of the thread's latest state."""
     fork_of: str | None
     """The step it branches from, if it starts a branch."""
+    follows: bool = False
+    """It goes on from the step above it in its lane."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rails:
+    """The lines that are drawn beside a row of the tree."""
+
+    through: tuple[int, ...]
+    """Lanes further out whose lines pass by."""
+    above: bool
+    """A line comes to it from above, in its own lane."""
+    below: bool
+    """A line goes on from it."""
+
+
+def rails(rows: Sequence[Row]) -> list[Rails]:
+    """What to draw beside each row so that every step is joined to its parent."""
+    found: list[Rails] = []
+    open: set[int] = set()  # lanes in which a row further down looks for its parent
+    for row in reversed(rows):
+        through = tuple(sorted(lane for lane in open if lane < row.lane))
+        found.append(Rails(through, row.follows, row.lane in open))
+        open = {*through, *([row.lane] if row.follows else [])}
+        open |= {row.lane - 1} if row.fork_of is not None else set()
+    return found[::-1]
 
 
 def rows(headers: Sequence[Header], head: str | None = None) -> list[Row]:
@@ -65,22 +91,22 @@ def rows(headers: Sequence[Header], head: str | None = None) -> list[Row]:
     out: list[Row] = []
     drawn: set[str] = set()
     # Drawing is depth first with a stack of our own: 10,000 steps would be too deep to recurse.
-    stack: list[tuple[str, int, str | None]] = [
-        (id, 0 if id in main or _last(below, id) < first else 1, None)
+    stack: list[tuple[str, int, str | None, bool]] = [
+        (id, 0 if id in main or _last(below, id) < first else 1, None, False)
         for id in sorted(below.get(None, ()), reverse=True)
     ]
     while stack:
-        id, lane, fork_of = stack.pop()
+        id, lane, fork_of, follows = stack.pop()
         if id in drawn:
             continue
         drawn.add(id)
-        out.append(Row(id, lane, fork_of))
+        out.append(Row(id, lane, fork_of, follows))
         after = below.get(id, [])
         straight = next((one for one in after if one in main), after[0] if after else None)
         if straight is not None:
-            stack.append((straight, lane, None))
+            stack.append((straight, lane, None, True))
         for fork in reversed([one for one in after if one != straight]):
-            stack.append((fork, lane + 1, id))
+            stack.append((fork, lane + 1, id, False))
     for id in sorted(set(by_id) - drawn):  # parents in a circle: shown all the same
         out.append(Row(id, 1, by_id[id].parent))
     return out

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
 from html import escape
 from typing import TYPE_CHECKING
 
+from langgraph_durable.errors import DurableError
 from langgraph_durable.timeline.binary import amount
+from langgraph_durable.timeline.text import folded
+from langgraph_durable.timeline.timeline import seconds
 
 if TYPE_CHECKING:
     from langgraph_durable.timeline.step import Step
@@ -14,7 +19,8 @@ if TYPE_CHECKING:
 
 MOST = 120
 """Steps whose sizes are read; of longer threads an even sample."""
-WIDTH = 640
+MOST_BARS = 20
+"""Nodes or channels that are drawn."""
 
 
 def time_per_node(steps: Sequence[Step]) -> dict[str, float]:
@@ -40,7 +46,7 @@ class Plot:
         steps = list(timeline)
         self.thread_id = timeline.thread_id
         self.seconds = time_per_node(steps)
-        self.sizes = [(step.number, step.bytes_by_channel) for step in sampled(steps)]
+        self.sizes = list(_sizes(sampled(steps)))
 
     @property
     def channels(self) -> dict[str, int]:
@@ -50,39 +56,44 @@ class Plot:
 
     def __repr__(self) -> str:
         lines = [f"Plot of {self.thread_id!r}"]
-        lines += [f"  {node:<24} {spent:8.3f} s" for node, spent in self.seconds.items()]
-        lines += [f"  {name:<24} {amount(size):>10}" for name, size in self.channels.items()]
+        for title, rows in (("time per node", self._times()), ("bytes per channel", self._sums())):
+            most = max((value for value, _ in rows.values()), default=0) or 1
+            lines.append(f"  {title}")
+            for name, (value, label) in rows.items():
+                bar = "█" * round(30 * value / most) or "▏"
+                lines.append(f"    {folded(name, 24):<24} {label:>9}  {bar}")
         return "\n".join(lines)
 
-    def svg(self) -> str:
-        """The plots, one below the other, as one SVG element."""
-        bars = {node: (spent, f"{spent:.3f} s") for node, spent in self.seconds.items()}
-        sizes = {name: (float(size), amount(size)) for name, size in self.channels.items()}
-        parts = [_bars("Time per node", bars), self._growth(), _bars("Bytes per channel", sizes)]
-        out, y = [], 0
-        for height, body in parts:
-            out.append(f'<g transform="translate(0 {y})">{body}</g>')
-            y += height + 18
-        return (
-            f'<svg class="lgd-plot" xmlns="http://www.w3.org/2000/svg" role="img" '
-            f'aria-label="Time and bytes" viewBox="0 0 {WIDTH} {y}" width="{WIDTH}">'
-            f"{''.join(out)}</svg>"
-        )
+    def _times(self) -> dict[str, tuple[float, str]]:
+        return {name: (spent, seconds(timedelta(0, spent))) for name, spent in self.seconds.items()}
 
-    def _growth(self) -> tuple[int, str]:
-        totals = [(number, sum(sizes.values())) for number, sizes in self.sizes]
+    def _sums(self) -> dict[str, tuple[float, str]]:
+        return {name: (size, amount(size)) for name, size in self.channels.items()}
+
+    def svg(self) -> str:
+        """The plots, one below the other; as wide as there is room, with letters of one size."""
+        times, sums = (
+            _bars("Time per node", self._times()),
+            _bars("Bytes per channel", self._sums()),
+        )
+        parts = [times, self._growth(), sums]
+        return f'<div class="lgd-plots">{"".join(parts)}</div>'
+
+    def _growth(self) -> str:
+        totals = [(label, sum(sizes.values())) for label, sizes in self.sizes]
         most = max((total for _, total in totals), default=0) or 1
-        wide = min((WIDTH - 8) / max(len(totals), 1), 40)
+        wide = min(100 / max(len(totals), 1), 6)
         bars = "".join(
-            f'<rect class="bar" x="{4 + at * wide:.1f}" y="{120 - 90 * total / most:.1f}" '
-            f'width="{max(wide - 1, 1):.1f}" height="{90 * total / most:.1f}">'
-            f"<title>step {number}: {amount(total)}</title></rect>"
-            for at, (number, total) in enumerate(totals)
+            f'<rect class="bar" x="{at * wide:.2f}%" y="{126 - 96 * total / most:.1f}" '
+            f'width="{wide * 0.9:.2f}%" height="{max(96 * total / most, 0.5):.1f}">'
+            f"<title>{escape(label)}: {amount(total)}</title></rect>"
+            for at, (label, total) in enumerate(totals)
         )
-        note = (
-            f'<text class="note" x="{WIDTH - 4}" y="16" text-anchor="end">to {amount(most)}</text>'
+        axis = (
+            '<line class="axis" x1="0" x2="100%" y1="29.5" y2="29.5"/>'
+            '<line class="axis" x1="0" x2="100%" y1="126.5" y2="126.5"/>'
         )
-        return 124, f'<text class="title" x="4" y="16">Bytes per step</text>{note}{bars}'
+        return _plot("Bytes per step", 130, axis + bars, f"up to {amount(most)}")
 
     def _repr_html_(self) -> str:
         from langgraph_durable.timeline import html
@@ -90,17 +101,37 @@ class Plot:
         return html.page(self.svg())
 
 
-def _bars(title: str, bars: Mapping[str, tuple[float, str]]) -> tuple[int, str]:
-    """A bar for each name; the height it takes, and the SVG."""
+def _sizes(steps: Sequence[Step]) -> Iterator[tuple[str, Mapping[str, int]]]:
+    """The name and the sizes of every step that can be read."""
+    for step in steps:
+        with suppress(DurableError):
+            yield step.label, step.bytes_by_channel
+
+
+def _plot(title: str, height: int, body: str, note: str = "") -> str:
+    """One plot as an SVG element."""
+    beside = f'<text class="note" x="100%" y="16" text-anchor="end">{escape(note)}</text>'
+    return (
+        f'<svg class="lgd-plot" xmlns="http://www.w3.org/2000/svg" role="img" '
+        f'aria-label="{escape(title)}" width="100%" height="{height}">'
+        f'<text class="title" x="0" y="16">{escape(title)}</text>{beside if note else ""}'
+        f"{body}</svg>"
+    )
+
+
+def _bars(title: str, bars: Mapping[str, tuple[float, str]]) -> str:
+    """A bar for each name, most first; the many small ones together."""
     most = max((value for value, _ in bars.values()), default=0) or 1
-    out = [f'<text class="title" x="4" y="16">{escape(title)}</text>']
-    for at, (name, (value, label)) in enumerate(bars.items()):
-        y, wide = 26 + at * 22, 360 * value / most
-        long = name if len(name) <= 24 else f"{name[:23]}…"
+    out = []
+    for at, (name, (value, label)) in enumerate(list(bars.items())[:MOST_BARS]):
+        y, wide = 26 + at * 22, 55 * value / most
         out.append(
-            f'<text x="4" y="{y + 13}">{escape(long)}</text>'
-            f'<rect class="bar" x="180" y="{y}" width="{wide:.1f}" height="16" rx="3">'
+            f'<svg y="{y}" width="29%" height="18"><text y="13">{escape(name[:60])}</text></svg>'
+            f'<rect class="bar" x="30%" y="{y}" width="{wide:.2f}%" height="16" rx="3">'
             f"<title>{escape(name)}: {escape(label)}</title></rect>"
-            f'<text class="note" x="{186 + wide:.1f}" y="{y + 13}">{escape(label)}</text>'
+            f'<text class="note" x="{31 + wide:.2f}%" y="{y + 13}">{escape(label)}</text>'
         )
-    return 26 + 22 * len(bars), "".join(out)
+    rest = len(bars) - MOST_BARS
+    if rest > 0:
+        out.append(f'<text class="note" x="0" y="{39 + 22 * MOST_BARS}">… {rest:,} more</text>')
+    return _plot(title, 34 + 22 * min(len(bars), MOST_BARS + 1), "".join(out))

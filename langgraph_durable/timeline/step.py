@@ -64,6 +64,11 @@ class Step:
         return self._header.id
 
     @property
+    def path(self) -> tuple[str, ...]:
+        """The nodes whose sub-graphs it is a step of, outermost first."""
+        return tuple(part.partition(":")[0] for part in self.ns.split("|")) if self.ns else ()
+
+    @property
     def ns(self) -> str:
         """The namespace: empty, or that of the sub-graph it is a step of."""
         return self._header.ns
@@ -131,10 +136,12 @@ class Step:
     @property
     def nodes(self) -> tuple[str, ...]:
         """The nodes that made this step, each once; more than one if they ran side by side."""
+        if self._header.damage is not None:
+            return ()
         if self.source in ("input", "fork"):
             return ("__input__",) if self.source == "input" else ()
         parent = self.parent
-        before = parent._header if parent else None
+        before = parent._header if parent and parent._header.damage is None else None
         names = lineage.ran(self._header, before)
         if parent and before and self.source == CONTINUES and may_have_sent(before):
             sends = parent._stored.checkpoint["channel_values"].get(SENDS) or ()
@@ -142,11 +149,20 @@ class Step:
         return tuple(dict.fromkeys(names))
 
     @property
+    def tasks(self) -> int:
+        """How many tasks made it: more than its nodes, if `Send` started some of them twice."""
+        parent = self.parent if self.source == CONTINUES else None
+        writes = parent._header.writes if parent else ()
+        return len({task for task, name in writes if task != NULL_TASK and name not in CONTROL})
+
+    @property
     def node(self) -> str:
         """`nodes` as text; "__start__" is the step that takes the input in."""
         names = self.nodes
         if names:
             return ", ".join(names)
+        if self._header.damage is not None:
+            return "(damaged)"
         return "__start__" if self.source == CONTINUES else f"({self.source or 'unknown'})"
 
     # ---- with values -------------------------------------------------------------------------
@@ -193,6 +209,8 @@ class Step:
     @property
     def interrupts(self) -> tuple[Any, ...]:
         """What tasks asked at this step, answered since or not."""
+        if not self._header.wrote(INTERRUPT):
+            return ()
         found: list[Any] = []
         for _, channel, value in self._stored.pending_writes or ():
             if channel == INTERRUPT:
@@ -286,9 +304,9 @@ class Step:
         return text.step(self)
 
     def _repr_html_(self) -> str:
-        from langgraph_durable.timeline import html
+        from langgraph_durable.timeline import html, pages
 
-        return html.page(html.step(self, open=True))
+        return html.page(pages.alone(self))
 
 
 def _size(serde: Any, value: Any) -> int:

@@ -22,7 +22,14 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph_durable.errors import ConfigurationError, StepNotFound
 from langgraph_durable.timeline import actions
 from langgraph_durable.timeline.diff import Diff
-from langgraph_durable.timeline.headers import ERROR, INTERRUPT, Header, Source, config_of
+from langgraph_durable.timeline.headers import (
+    ERROR,
+    INTERRUPT,
+    Header,
+    Source,
+    config_of,
+    looking,
+)
 from langgraph_durable.timeline.step import Step
 
 if TYPE_CHECKING:
@@ -73,7 +80,9 @@ class Timeline:
         self._known: dict[str, Header] = {}
         self._complete = False
         self._latest: list[Header | None] = []
-        self._children: dict[tuple[str, str], list[Header]] | None = None
+        self._inner: dict[tuple[str, str], Header] = {}  # steps of sub-graphs
+        self._ran_from: dict[tuple[str, str], list[Header]] = {}
+        self._knows_inner = self._source.tells_all
         self._steps: dict[tuple[str, str], Step] = {}
 
     # ---- reading -----------------------------------------------------------------------------
@@ -83,10 +92,26 @@ class Timeline:
         while not self._complete and not enough():
             size = MORE if self._headers else PAGE
             before = self._headers[-1].id if self._headers else None
-            found = self._source.steps("", before, size)
+            found, inner = self._source.steps(before, size)
+            self._take(inner)
             self._headers += found
             self._known.update((header.id, header) for header in found)
             self._complete = len(found) < size
+
+    def _take(self, inner: list[Header]) -> None:
+        """Note steps of sub-graphs, and which steps they ran from."""
+        for header in inner:
+            self._inner[header.ns, header.id] = header
+            parents = header.metadata.get("parents") or {}
+            if parents:
+                ns = max(parents, key=len)
+                self._ran_from.setdefault((ns, str(parents[ns])), []).append(header)
+
+    def _read_inner(self) -> None:
+        """Read the steps of all sub-graphs, where the saver does not give them on the way."""
+        if not self._knows_inner:
+            self._take(self._source.below())
+            self._knows_inner = True
 
     def _at_least(self, many: int) -> None:
         self._read(lambda: len(self._headers) >= many)
@@ -119,27 +144,18 @@ class Timeline:
         if header.parent is None or header.parent == header.id:
             return None
         if header.ns:
-            family = (one for found in self._all_children().values() for one in found)
-            found = next((one for one in family if one.id == header.parent), None)
-            return None if found is None else self._step(found)
+            inner = self._inner.get((header.ns, header.parent))
+            return None if inner is None else self._step(inner)
         if header.parent not in self._known and not self._complete:
             one = self._source.one(header.parent)  # not worth a page of all that lie between
             self._known.update({} if one is None else {one.id: one})
         parent = self._known.get(header.parent)
         return None if parent is None else self._step(parent)
 
-    def _all_children(self) -> dict[tuple[str, str], list[Header]]:
-        if self._children is None:
-            self._children = {}
-            for header in reversed(self._source.below()):
-                parents = header.metadata.get("parents") or {}
-                if parents:
-                    ns = max(parents, key=len)
-                    self._children.setdefault((ns, str(parents[ns])), []).append(header)
-        return self._children
-
     def _below(self, step: Step) -> list[Step]:
-        found = self._all_children().get((step.ns, step.id), ())
+        self._read_inner()
+        self._read(lambda: bool(step.ns) or self._known_below(step.id))
+        found = self._ran_from.get((step.ns, step.id), ())
         return [self._step(header) for header in sorted(found, key=lambda one: one.id)]
 
     def _whole(self, header: Header) -> CheckpointTuple:
@@ -149,7 +165,8 @@ class Timeline:
         return found
 
     def _snapshot(self, header: Header) -> Any:
-        snapshot = self.graph.get_state(header.config)
+        with looking(self.saver):
+            snapshot = self.graph.get_state(header.config)
         if snapshot.created_at is None:
             raise self._missing(header.id)
         return snapshot
@@ -188,7 +205,7 @@ class Timeline:
     def __getitem__(self, key: int | str | slice) -> Step | list[Step]:
         """By place, counted from the oldest or, negative, from the newest; by id or its start."""
         if isinstance(key, slice):
-            return list(self)[key]
+            return self._slice(key)
         if isinstance(key, str):
             return self._by_id(key)
         if isinstance(key, bool) or not isinstance(key, int):
@@ -205,6 +222,13 @@ class Timeline:
             )
         return self._at(place)
 
+    def _slice(self, key: slice) -> list[Step]:
+        """The last steps, as `tl[-5:]`, need not read the first ones."""
+        ends = (key.start, -1 if key.stop is None else key.stop)
+        if key.step is None and all(type(end) is int and end < 0 for end in ends):
+            return self.recent(-key.start)[slice(None, key.stop)]
+        return list(self)[key]
+
     def _by_id(self, start: str) -> Step:
         """Ids that are spelled out need no search; a beginning must fit one step only."""
         if len(start) >= 36:
@@ -213,7 +237,8 @@ class Timeline:
             self._read()
         fitting = [place for place, one in enumerate(self._headers) if one.id.startswith(start)]
         if not start or not fitting:
-            below = [h for found in self._all_children().values() for h in found]
+            self._read_inner()
+            below = self._inner.values()
             inner = [header for header in below if start and header.id.startswith(start)]
             if len(inner) == 1:
                 return self._step(inner[0])
@@ -289,7 +314,8 @@ class Timeline:
             latest = self.latest
             asked = latest.interrupts if latest is not None and latest.is_waiting else ()
             return {one.id: one for one in asked}
-        return actions.waiting(self.graph.get_state(config_of(self.thread_id)))
+        with looking(self.saver):
+            return actions.waiting(self.graph.get_state(config_of(self.thread_id)))
 
     # ---- comparing ---------------------------------------------------------------------------
 
@@ -335,16 +361,18 @@ class Timeline:
 
     def to_html(self, path: str | Path) -> Path:
         """Save the timeline as one file that needs nothing else, with the values of its steps."""
-        from langgraph_durable.timeline import html
+        from langgraph_durable.timeline import pages
 
         target = Path(path)
-        target.write_text(html.document(self), "utf-8")
+        target.write_bytes(pages.document(self).encode("utf-8", "xmlcharrefreplace"))
         return target
 
     def watch(
         self, *, every: float = 1.0, timeout: float | None = None, show: bool = True
     ) -> Iterator[Step]:
         """Follow a live thread: gives each step stored from now on, and shows it.
+
+        A step that comes to wait for an answer, or fails, is shown again.
 
         Args:
             every: seconds between two looks.
@@ -361,9 +389,9 @@ class Timeline:
         return text.tree(self)
 
     def _repr_html_(self) -> str:
-        from langgraph_durable.timeline import html
+        from langgraph_durable.timeline import html, pages
 
-        return html.page(html.timeline(self))
+        return html.page(pages.timeline(self))
 
 
 def _moment(when: str | datetime) -> datetime:

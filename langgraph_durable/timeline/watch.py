@@ -30,16 +30,26 @@ def watch(timeline: Timeline, every: float, timeout: float | None, show: bool) -
 def _follow(
     timeline: Timeline, newest: str, every: float, timeout: float | None, display: Any
 ) -> Iterator[Step]:
-    quiet_since = time.monotonic()
+    quiet_since, shown = time.monotonic(), ""
     while timeout is None or time.monotonic() - quiet_since < timeout:
         timeline.refresh()
-        fresh = _since(timeline, newest)
-        for step in fresh:
-            newest, quiet_since = step.id, time.monotonic()
+        for step in _since(timeline, newest):
+            newest, quiet_since, shown = step.id, time.monotonic(), text.line(step)
             if display is not None:
                 display(step)
             yield step
+        if display is not None and shown:
+            shown = _again(timeline, shown, display)
         time.sleep(every)
+
+
+def _again(timeline: Timeline, shown: str, display: Any) -> str:
+    """Show the newest step once more if it has come to wait, or failed, since it was shown."""
+    for step in timeline.recent(1):
+        if (line := text.line(step)) != shown:
+            display(step)
+            return line
+    return shown
 
 
 def _since(timeline: Timeline, newest: str) -> list[Step]:
@@ -58,9 +68,9 @@ def _display(timeline: Timeline) -> Any:
         ipython: Any = importlib.import_module("IPython")
         display: Any = importlib.import_module("IPython.display").display
     except ImportError:
-        return lambda step: print(text.line(step, 0, False, True))
+        return lambda step: print(text.line(step))
     shell = ipython.get_ipython()
     if shell is None or "IPKernelApp" not in shell.config:
-        return lambda step: print(text.line(step, 0, False, True))
+        return lambda step: print(text.line(step))
     cell = display(timeline, display_id=True)
     return lambda step: cell.update(timeline)
