@@ -88,9 +88,9 @@ def _check_place(row: CheckpointRow | WriteRow) -> None:
 def _check_write(row: WriteRow) -> None:
     _text("a task's id", row.task_id)
     _text("a task's path", row.path, most=LONGEST_PATH, empty=True)
-    for number in (row.idx, row.count):
+    for number in (row.idx, row.width):
         _demand(type(number) is int and abs(number) < MOST_INDEX, f"{number!r} is not an index")
-    _demand(row.count > 0, "a pending write has no value")
+    _demand(row.width > 0, "a pending write has no value")
 
 
 def _check_items(dump: Dump) -> None:
@@ -155,8 +155,8 @@ def check_places(stores: Iterable[tuple[object, Iterable[object]]]) -> dict[str,
         _demand(claims.is_store(id), f"{id!r} is not the id of a store")
         listed = [_text("the URL of a store", url, most=LONGEST_URL) for url in urls]
         _demand(len(listed) <= MOST_PLACES, "a store has too many places")
-        _demand(
-            not any(url.startswith(("lent:", "beside:")) for url in listed), "a place is private"
-        )
+        for url in listed:
+            private = url.startswith(("lent:", "beside:")) or url.count("guest-") > DEEPEST
+            _demand(not private, "a store is where only its database finds it")
         found[str(id)] = listed
     return found
