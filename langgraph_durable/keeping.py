@@ -137,6 +137,9 @@ class Keeping:
         alive = {claim.key for claim in await self._all_claims(do)}
         total, looked = Collected(dry_run=dry_run), 0
         for place in own:
+            now = before[place] + grace
+            half = await do(_unfinished(shelf, place, now, grace, dry_run))  # no room needed
+            total = replace(total, bytes=total.bytes + half)
             objects = await do(_listed(shelf, place), writes=False)
             for at in range(0, len(objects), BATCH):
                 some = objects[at : at + BATCH]
@@ -148,8 +151,6 @@ class Keeping:
                 total, looked = _added(total, some, orphans), looked + len(some)
                 if progress is not None:
                     progress(looked, total.removed)
-            left = await do(_unfinished(shelf, place, before[place] + grace, grace, dry_run))
-            total = replace(total, bytes=total.bytes + left)
         shelf.forget()
         return total
 
@@ -279,8 +280,9 @@ async def _sweep(
     """Remove orphans, unless they were used or (where claims are read `again`) claimed since."""
     store = shelf.at(place[1])
     keys = [sweeping.object_of(one.key) for one in orphans]
-    dooms = in_parallel(lambda key: sweeping.Doom(store, key), keys)
+    dooms = [sweeping.Doom(store, key) for key in keys]
     try:
+        in_parallel(sweeping.Doom.put, dooms)
         alive = set() if again is None else {claim.key for claim in await _claimed(again)}
 
         def act(n: int) -> bool:

@@ -19,7 +19,15 @@ from langgraph_durable.errors import (
 
 SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl")
 PART = 8 << 20
-"""Larger contents are sent in parts of this size, several at once."""
+"""Larger contents are sent in parts of this size, some at once."""
+TOGETHER = 4
+"""So many: 48 MB of memory, and a network of 300 kB a second is fast enough for `SILENCE`."""
+SILENCE = "2min"
+"""After so long without an answer a request is tried again, for about as long once more.
+
+obstore counts 30 seconds for a whole object by default: large ones would never be read.
+"""
+LONGEST = "1day"
 _REFUSED = ("PermissionDeniedError", "UnauthenticatedError")
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
 _UNCONDITIONAL = re.compile(r"NotSupportedError|NotImplemented|\b501\b")
@@ -57,7 +65,11 @@ class ObjectArtifacts(ArtifactStore):
         if "@" in parts.netloc and parts.scheme in ("s3", "gs"):
             raise ConfigurationError("credentials do not belong into the URL: pass them as options")
         self.url = url.rstrip("/")
-        self._options = options
+        patience = {"read_timeout": SILENCE, "timeout": LONGEST}
+        self._options = {
+            **options,
+            "client_options": {**patience, **(options.get("client_options") or {})},
+        }
         self._made: Any = None
         self._can_create = True
 
@@ -106,7 +118,9 @@ class ObjectArtifacts(ArtifactStore):
             parts, large = _Parts(source, first), len(first) > PART
             body: Any = iter(parts) if large and not whole else first
             # An upload in parts has no condition: it writes the same content over itself.
-            options: Any = {"chunk_size": PART} if large else {"mode": mode}
+            options: Any = {"mode": mode}
+            if large:
+                options = {"chunk_size": PART, "max_concurrency": TOGETHER}
             try:
                 obstore.put(self._store, key, body, use_multipart=large, **options)
             except Exception as error:
@@ -157,8 +171,8 @@ class ObjectArtifacts(ArtifactStore):
             for page in obstore.list(self._store, prefix=prefix):
                 for one in page:
                     yield Found(one["path"], one["size"], one["last_modified"].timestamp())
-        except FileNotFoundError:
-            return
+        except FileNotFoundError as error:
+            self._check_bucket(error)
         except Exception as error:
             raise self._explained(error) from error
 

@@ -107,8 +107,12 @@ class Doom:
     def __init__(self, store: ArtifactStore, key: str) -> None:
         self._store, self._key = store, key
         self._name = secrets.token_bytes(16)
+        self._began = -PATIENCE
+
+    def put(self) -> None:
+        """Set the mark."""
         self._began = time.monotonic()
-        store.put(key + DOOMED, self._name)
+        self._store.put(self._key + DOOMED, self._name)
 
     def carry_out(self, before: float) -> bool:
         """Delete the object unless it was used since; whether it is gone."""

@@ -172,6 +172,7 @@ def test_a_collector_whose_mark_was_taken_away_leaves_the_object() -> None:
     store = MemoryArtifacts("memory://taken", private=True)
     store.put("x", b"content")
     doom = sweeping.Doom(store, "x")
+    doom.put()
     store.delete("x" + sweeping.DOOMED)
     assert not doom.carry_out(math.inf)
     assert store.stat("x") is not None
@@ -181,6 +182,8 @@ def test_of_two_collectors_the_first_leaves_an_object_to_the_second() -> None:
     store = MemoryArtifacts("memory://two", private=True)
     store.put("x", b"content")
     first, second = sweeping.Doom(store, "x"), sweeping.Doom(store, "x")
+    first.put()
+    second.put()
     assert not first.carry_out(math.inf)
     first.lift()
     assert store.stat("x") is not None

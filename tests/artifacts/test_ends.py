@@ -103,7 +103,9 @@ def test_what_is_used_while_it_is_collected_stays(tmp_path: Path) -> None:
         put(saver, "t", {"a": NOISE})
         [one] = objects(store, saver)
         store.after_doom = lambda: store.put(one.key + sweeping.USED, b"")
-        assert not sweeping.Doom(store, one.key).carry_out(one.time)
+        doom = sweeping.Doom(store, one.key)
+        doom.put()
+        assert not doom.carry_out(one.time)
         assert store.stat(one.key) is not None
 
 

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ import servers
 from shelves import BIG, NOISE, config, made, objects, put, values
 
 from langgraph_durable import (
-    Artifact,
     ArtifactCorrupt,
     ArtifactMissing,
     ArtifactsUnreachable,
@@ -299,41 +297,3 @@ def test_a_folder_that_cannot_be_written_is_named_and_nothing_is_written(
             put(saver, "t", {"a": NOISE})
         assert saver.get_tuple(config("t")) is None
         put(saver, "t", {"a": "small"})
-
-
-class NoBucket(BaseHTTPRequestHandler):
-    """What S3 says about a bucket that does not exist. SeaweedFS makes it instead."""
-
-    def _refuse(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        text = b"<Error><Code>NoSuchBucket</Code><BucketName>lgd</BucketName></Error>"
-        self.send_response(404)
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(text)
-
-    do_GET = do_HEAD = do_PUT = do_POST = _refuse
-
-    def log_message(self, *args: object) -> None:
-        pass
-
-
-@pytest.fixture
-def without_bucket() -> Iterator[str]:
-    server = ThreadingHTTPServer((servers.HOST, 0), NoBucket)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://{servers.HOST}:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-
-
-@pytest.mark.parametrize("size", [400_000, 20_000_000], ids=["whole", "in parts"])
-def test_a_bucket_that_is_missing_when_it_is_written_to_is_named(
-    backend: backends.Open, without_bucket: str, size: int, tmp_path: Path
-) -> None:
-    store = objectstore.shared().store("x", endpoint=without_bucket)
-    with backend(tmp_path, artifacts=store) as saver:
-        with pytest.raises(StorageError, match=r"s3://lgd/x: there is no such bucket"):
-            put(saver, "t", {"a": Artifact.from_bytes(os.urandom(size))})
-        assert saver.get_tuple(config("t")) is None
