@@ -30,11 +30,13 @@ def run(file: Path) -> nbformat.NotebookNode:
 
 VARIES = {
     r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}": "ID",
-    r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d": "WHEN",
+    r", \d{4}-\d\d-\d\d UTC": "",
+    r"(\d{4}-\d\d-\d\d )?\b\d\d:\d\d:\d\d": "WHEN",
     r"\d+:\d\d:\d\d": "TOOK",
     r"\d+(\.\d+)? (ms|s)\b": "TOOK",
     r"\d+(\.\d+)? [kM]?B\b": "BYTES",
     r"\d+\.\d+\.\d+": "VERSION",
+    r"[█▏]+": "BAR",
     r" +": " ",
 }
 """What differs from run to run, or with the versions of other packages."""
