@@ -21,7 +21,7 @@ import redis
 import servers
 from langchain_core.messages import HumanMessage
 
-from langgraph_durable import RedisSaver, SqliteSaver
+from langgraph_durable import KeepLast, RedisSaver, SqliteSaver
 from langgraph_durable._core import seal
 from langgraph_durable._core.serde import ExactSerializer
 from langgraph_durable.saver import DurableSaver
@@ -305,3 +305,27 @@ def test_a_put_that_changes_nothing_long_does_not_look_at_it(
         subject.put(step)
     assert count.dumped <= 1, f"{count.dumped} items are serialised where one number changed"
     assert count.packed <= 1, f"{count.packed} things are packed where one number changed"
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "redis"])
+def test_pruning_does_not_make_the_next_put_read_the_thread_again(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the saver remembers of a thread, and its own prune has left there, is still true."""
+    count = Counted(monkeypatch)
+    with on(backend, tmp_path) as subject:
+        storage = type(subject.saver._engine.storage)
+        monkeypatch.setattr(storage, "load", None)  # a load would be a TypeError
+        for _ in range(3):
+            removed: Any = subject.saver.prune(["long"], strategy=KeepLast(2))
+            assert removed.checkpoints
+            step = subject.say()
+            count.dumped = count.packed = 0
+            step()
+            assert count.dumped <= CHUNK + 1, f"{count.dumped} items of the thread are serialised"
+            assert count.packed <= PACKED, f"{count.packed} things are packed for one new message"
+        monkeypatch.undo()
+        kept = subject.saver.get_tuple(thread("long"))
+        assert kept is not None
+        said = subject.timeline.state["messages"]
+        assert kept.checkpoint["channel_values"]["messages"] == said

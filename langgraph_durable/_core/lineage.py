@@ -30,7 +30,7 @@ from langgraph_durable._core.records import (
     numbers,
     order_of,
     pack_refs,
-    stretches,
+    reach,
     unpack_forms,
     unpack_refs,
 )
@@ -192,7 +192,7 @@ def remove(
     edit = Edit(drop=drop, drop_writes=[w for w in drop_writes if (w.ns, w.id) not in drop])
     gone = set(edit.drop_writes)
     thinned = {(write.ns, write.id) for write in gone}
-    kept_refs: list[Ref] = []
+    kept: list[bytes] = []
     for each in listing.rows:
         row = each
         if (row.ns, row.id) in drop:
@@ -206,11 +206,13 @@ def remove(
             row = resealed(listing.thread_id, row, header)
         if row is not each:
             edit.replace.append(row)
-        kept_refs += unpack_refs(row.refs)
-    for write in listing.writes:
-        if (write.ns, write.id) not in drop and write not in gone:
-            kept_refs += unpack_refs(write.refs)
-    for first, last in merged(stretches(kept_refs, listing.spines)):
+        kept.append(row.refs)
+    kept += (
+        write.refs
+        for write in listing.writes
+        if (write.ns, write.id) not in drop and write not in gone
+    )
+    for first, last in merged(reach(kept, listing.spines)):
         edit.keep.update(range(first, last + 1))
     edit.heads = {
         ns: thread.next_head(ns, drop) for ns, head in listing.heads.items() if (ns, head) in drop

@@ -19,7 +19,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from langgraph_durable._core.records import Ref, Runs, Stored, settled
+from langgraph_durable._core.records import Edit, Ref, Runs, Stored, numbers, settled
 
 SEED = int.from_bytes(os.urandom(8), "little")
 
@@ -120,6 +120,21 @@ class Part:
             self.runs.add(new.run)
             self.size += ENTRY_BYTES
 
+    def after(self, edit: Edit, epoch: int) -> Part:
+        """What of this is true in the epoch that an edit has begun."""
+        left, keep = Part(epoch), edit.keep
+        left.numbers = {digest: n for digest, n in self.numbers.items() if n in keep}
+        left.raws = {n: raw for n, raw in self.raws.items() if n in keep}
+        left.raw_size = sum(map(len, left.raws.values()))
+        left.chunks = {m: own for m, own in self.chunks.items() if keep.issuperset(numbers(own))}
+        changed = edit.drop.union((row.ns, row.id) for row in (*edit.replace, *edit.add))
+        left.size = len(left.numbers) * DIGEST_BYTES
+        for place, record in self.records.items():
+            if place not in changed:
+                left.records[place] = record
+                left.size += ENTRY_BYTES * len(record.versions)
+        return left
+
 
 class Memory:
     """The parts of all threads, least recently used first."""
@@ -165,6 +180,20 @@ class Memory:
                 _, oldest = self._parts.popitem(last=False)
                 self._size -= oldest.size + oldest.raw_size
         return part
+
+    def edited(self, thread_id: str, edit: Edit) -> None:
+        """Keep of a thread what an edit has left as it was; nothing if that cannot be told."""
+        old, new = edit.epochs or (None, None)
+        with self._lock:
+            part = self._parts.get(thread_id)
+            if part is None or part.epoch == new:  # or somebody has read it again meanwhile
+                return
+            self._size -= part.size + part.raw_size
+            if new is None or part.epoch != old or part.void:
+                del self._parts[thread_id]
+                return
+            left = self._parts[thread_id] = part.after(edit, new)
+            self._size += left.size + left.raw_size
 
     def after_fork(self) -> None:
         """In a child process: the lock may be held by a thread that does not exist here."""

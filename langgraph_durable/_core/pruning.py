@@ -135,17 +135,21 @@ class Pruner:
         *,
         weigh: bool,
     ) -> Removed:
+        edit = Edit()
+
         def decide(listing: Listing) -> Edit | None:
+            nonlocal edit
             view = self._view(listing, now)
             drop = choose(view)
             if not drop:
                 return None
             channels = self._engine.delta_channels
-            return lineage.remove(listing, drop, (), channels, view.continued(drop))
+            edit = lineage.remove(listing, drop, (), channels, view.continued(drop))
+            return edit
 
         removed = await self._storage.edit(thread_id, decide, weigh=weigh)
         if removed is not None and removed != Removed():
-            self._engine.memory.forget(thread_id)
+            self._engine.memory.edited(thread_id, edit)
         return removed or Removed()
 
     async def retag(self, place: Place, change: Callable[[list[str]], list[str]]) -> bool:

@@ -226,6 +226,22 @@ def stretches(refs: Iterable[Ref], spines: Spines) -> set[tuple[int, int]]:
     return found
 
 
+def reach(blobs: Iterable[bytes], spines: Spines) -> set[tuple[int, int]]:
+    """The `stretches` of packed refs; most are those of the checkpoint before, and read once."""
+    seen: set[tuple[tuple[int, ...], ...]] = set()
+    refs: list[Ref] = []
+    for blob in blobs:
+        try:
+            for channel, gaps, kind, *spine in ormsgpack.unpackb(blob):
+                held = tuple(gaps), *map(tuple, spine)
+                if held not in seen:
+                    seen.add(held)
+                    refs.append(Ref(channel, _starts(gaps), kind, *map(_starts, spine)))
+        except Exception as error:
+            raise seal.Damaged("references cannot be read") from error
+    return stretches(refs, spines)
+
+
 def merged(stretches: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """The same numbers in as few stretches as possible."""
     first, last = -1, -2
@@ -590,3 +606,5 @@ class Edit:
     """Sealed, by numbers above all that there are."""
     add_claims: list[tuple[int, bytes]] = field(default_factory=list)
     """What the added items claim in artifact stores, by number."""
+    epochs: tuple[int, int] | None = None
+    """Of the thread before and after, noted by a store that has applied this and can tell."""

@@ -141,8 +141,8 @@ async def _apply(
     seen: Seen | None,
     commands: Sequence[Command],
     index: Sequence[Command] = (),
-) -> bool:
-    """Carry out `commands` if the thread is as it was seen; True when done."""
+) -> Seen | None:
+    """Carry out `commands` if the thread is as it was seen; then, how it is seen now."""
     expected: Sequence[Word] = ("", "", "")
     if seen is not None:
         expected = seen.epoch, seen.version, seen.tokens[:6]
@@ -154,7 +154,7 @@ async def _apply(
     context.marks.forget(thread_id)
     if answer[0] == b"BROKEN":
         refuse(thread_id, answer)
-    return bool(answer[0] == b"OK")
+    return Seen(*answer[1:4]) if answer[0] == b"OK" else None
 
 
 def _chunked(command: str, key: Word, words: Sequence[Word], step: int = 1) -> Iterator[Command]:
@@ -183,7 +183,11 @@ async def edit(
                 return dropped
             continue
         removed = await _weighed(context, thread_id, left)
-        if await _apply(context, thread_id, whole.seen, left.commands()):
+        before = context.marks.get(thread_id)
+        if seen := await _apply(context, thread_id, whole.seen, left.commands()):
+            if before is not None and whole.seen.follows(before.seen):
+                after = context.marks.see(thread_id, seen, before.following)
+                plan.epochs = before.stamp, after.stamp
             await _unannounce(context, thread_id, left.gone_runs)
             return removed
     raise StorageBusy(
@@ -408,7 +412,7 @@ async def dump(context: Context, thread_id: str) -> Dump | None:
 
 async def restore(context: Context, new: Dump) -> bool:
     index = list(announcements(context, new.thread_id, new.runs))
-    return await _apply(context, new.thread_id, None, _as_new(new), index)
+    return bool(await _apply(context, new.thread_id, None, _as_new(new), index))
 
 
 async def replace(context: Context, new: Dump) -> None:

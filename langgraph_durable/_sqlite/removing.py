@@ -70,7 +70,9 @@ def edit(
     items, size, claims = _keep_items(conn, tid, plan.keep)
     _add_rows(conn, tid, plan)
     _forget_runs(conn, tid)
-    conn.execute("UPDATE lgd_threads SET epoch = ? WHERE tid = ?", (new_epoch(), tid))
+    old, new = rows.epoch(conn, tid), new_epoch()
+    conn.execute("UPDATE lgd_threads SET epoch = ? WHERE tid = ?", (new, tid))
+    plan.epochs = old, new
     freed = _give_back(conn)
     gone = [row for row in before.rows if (row.ns, row.id) in plan.drop]
     size += sum(len(row.refs) + len(row.body) for row in gone)

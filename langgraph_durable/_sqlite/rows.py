@@ -72,6 +72,11 @@ def thread_number(conn: Connection, thread_id: str) -> int | None:
     return found[0] if found else None
 
 
+def epoch(conn: Connection, tid: int) -> int:
+    found = conn.execute("SELECT epoch FROM lgd_threads WHERE tid = ?", (tid,)).fetchone()
+    return int(found[0])
+
+
 def refs(thread_id: str, row: CheckpointRow | WriteRow) -> Sequence[Ref]:
     try:
         return unpack_refs(row.refs)
