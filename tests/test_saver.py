@@ -316,12 +316,38 @@ def test_a_closed_connection_is_refused(path: Path) -> None:
         SqliteSaver(conn)
 
 
-def test_the_users_row_factory_stays(conn: sqlite3.Connection) -> None:
-    conn.row_factory = sqlite3.Row
+FACTORIES: dict[str, tuple[Any, Any]] = {
+    "rows": (sqlite3.Row, str),
+    "dicts": (lambda cursor, row: dict(enumerate(row)), str),
+    "bytes": (None, bytes),
+    "bytearrays": (sqlite3.Row, bytearray),
+    "another encoding": (None, lambda raw: raw.decode("latin-1")),
+}
+
+
+@pytest.mark.parametrize(("rows", "texts"), FACTORIES.values(), ids=FACTORIES)
+def test_the_users_factories_stay_and_change_nothing(
+    conn: sqlite3.Connection, rows: Any, texts: Any
+) -> None:
+    conn.row_factory, conn.text_factory = rows, texts
     saver = SqliteSaver(conn)
-    put(saver, "t", 1, ["a"])
-    assert items(saver, "t") == ["a"]
-    assert conn.row_factory is sqlite3.Row
+    put(saver, "thrëad", 1, ["ä"])
+    saver.put_writes(at("thrëad", numbered(1)), [("ö", "ü" * 100)], "täsk")
+    assert items(saver, "thrëad") == ["ä"]
+    [found] = saver.list(None)
+    assert found.config["configurable"]["thread_id"] == "thrëad"
+    assert found.pending_writes == [("täsk", "ö", "ü" * 100)]
+    assert (conn.row_factory, conn.text_factory) == (rows, texts)
+
+
+def test_a_connection_that_always_is_in_a_transaction_is_refused(path: Path) -> None:
+    class Always(sqlite3.Connection):  # as Python makes them since 3.12 if it is asked to
+        autocommit = False
+
+    conn = sqlite3.connect(path, check_same_thread=False, factory=Always)
+    with pytest.raises(ConfigurationError, match="autocommit=False"):
+        SqliteSaver(conn)
+    conn.close()
 
 
 def test_the_users_tables_stay(conn: sqlite3.Connection) -> None:
@@ -415,14 +441,14 @@ async def test_a_closed_aiosqlite_connection_says_so(path: Path) -> None:
         items(saver, "t")
 
 
-async def test_the_row_factory_of_an_aiosqlite_connection_stays(
+async def test_the_factories_of_an_aiosqlite_connection_stay(
     aconn: aiosqlite.Connection,
 ) -> None:
-    aconn.row_factory = sqlite3.Row
+    aconn.row_factory, aconn.text_factory = sqlite3.Row, bytes
     saver = SqliteSaver(aconn)
     await aput(saver, "t", 1, ["a"])
     assert await aitems(saver, "t") == ["a"]
-    assert aconn.row_factory is sqlite3.Row
+    assert (aconn.row_factory, aconn.text_factory) == (sqlite3.Row, bytes)
 
 
 # ---- logging -----------------------------------------------------------------------------------

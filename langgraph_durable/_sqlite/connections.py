@@ -257,18 +257,19 @@ def prepare_given(conn: sqlite3.Connection, settings: Settings) -> None:
 
 @contextlib.contextmanager
 def _as_we_need_it(conn: sqlite3.Connection) -> Iterator[None]:
-    """Put the user's row factory aside, and refuse to become part of the user's transaction."""
+    """Put the user's factories aside, and refuse to become part of the user's transaction."""
     if conn.in_transaction:
+        _check_autocommit(conn)
         raise StorageError(
             f"{conn!r} is in a transaction of yours: commit it first, or give the saver a "
             "connection of its own (what it acknowledges must not depend on your commit)"
         )
-    factory = conn.row_factory
-    conn.row_factory = None
+    factories = conn.row_factory, conn.text_factory
+    conn.row_factory, conn.text_factory = None, str
     try:
         yield
     finally:
-        conn.row_factory = factory
+        conn.row_factory, conn.text_factory = factories
 
 
 class AioConnection:
@@ -401,9 +402,18 @@ def _absolute(path: str) -> str:
     return urllib.parse.urlunsplit(parts._replace(path=f"{folder}/{parts.path}"))
 
 
+def _check_autocommit(conn: sqlite3.Connection) -> None:
+    """Since Python 3.12 a connection can be in a transaction of its user's all the time."""
+    if getattr(conn, "autocommit", None) is False:
+        raise ConfigurationError(
+            f"{conn!r} was made with autocommit=False, so it always is in a transaction of yours: "
+            "pass the path, or connect without it (what is acknowledged must be committed)"
+        )
+
+
 def _check_given(conn: sqlite3.Connection) -> None:
     """LangGraph saves from threads of its own, so a connection bound to one thread is no use."""
-
+    _check_autocommit(conn)
     try:
         _on_another_thread(lambda: conn.execute("SELECT 1").close())
     except sqlite3.ProgrammingError as error:
