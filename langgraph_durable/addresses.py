@@ -227,6 +227,15 @@ def selection(config: RunnableConfig | None, before: RunnableConfig | None) -> S
     return Selection(thread_id, ns, id, older_than)
 
 
+def channels(names: object) -> Sequence[str]:
+    """Several names of channels; a lone string would be read as one per character."""
+    if not isinstance(names, str) and isinstance(names, Iterable):
+        found = [*names]
+        if set(map(type, found)) <= _TEXT:
+            return found
+    raise ConfigurationError(f"channels is a list of names, not {_shown(names)}")
+
+
 def checked_filter(filter: object) -> Mapping[str, Any] | None:
     if filter is None:
         return None

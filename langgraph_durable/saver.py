@@ -228,10 +228,10 @@ class DurableSaver(Keeping, Upgrades, BaseCheckpointSaver[str]):  # type: ignore
     async def _delta_history(
         self, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
-        place = addresses.place_in(config)
-        if not channels:
+        place, names = addresses.place_in(config), addresses.channels(channels)
+        if not names:
             return {}
-        found = await self._engine.delta_history(self.serde, place, channels)
+        found = await self._engine.delta_history(self.serde, place, names)
         return cast("Mapping[str, DeltaChannelHistory]", found)
 
     def timeline(self, thread_id: str) -> Timeline:
@@ -380,10 +380,11 @@ class DurableSaver(Keeping, Upgrades, BaseCheckpointSaver[str]):  # type: ignore
 
     def get_next_version(self, current: str | None, channel: None) -> str:
         """A version above `current` that no fork of the same step gets too."""
-        if current is None:
-            count = 0
-        else:
-            count = int(current.partition(".")[0]) if isinstance(current, str) else int(current)
+        try:
+            text = current.partition(".")[0] if isinstance(current, str) else current
+            count = 0 if text is None else int(text)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ConfigurationError(f"{current!r} is not the version of a channel") from error
         return f"{count + 1:032}.{secrets.randbits(53):016}"
 
 

@@ -223,6 +223,10 @@ class Gate:
     def allowing(self, extra: Iterable[object]) -> Gate:
         """Return a gate that also lets through LangGraph's `(module, name)` tuples and classes."""
         names, classes = set(self.names), dict(self.classes)
+        if isinstance(extra, str) or not isinstance(extra, Iterable):
+            raise ConfigurationError(
+                f"classes and (module, name)s to allow are a list, not {extra!r}"
+            )
         for item in extra:
             if is_class(item):
                 classes[name_of(item)] = item  # type: ignore[arg-type,assignment]

@@ -195,3 +195,23 @@ class Arguments(Stage):
         assert await numbers(saver, at("t"), before={"configurable": {}}) == [2, 1]
         bare = {"thread_id": "t", "checkpoint_ns": "", "checkpoint_id": numbered(2)}
         assert await numbers(saver, at("t"), before=bare) == [1]
+
+    @promise
+    async def test_a_lone_string_is_not_a_list_of_channels(self, saver: Coloured) -> None:
+        await put(saver, "t", 1, {"a": 1})
+        wrong: list[Any] = ["a", None, 5, b"a", [1], ["a", None]]
+        for channels in wrong:
+            with pytest.raises(ConfigurationError):
+                await saver.get_delta_channel_history(config=at("t"), channels=channels)
+
+    def test_what_is_no_version_has_no_next_one(self, saver: Coloured) -> None:
+        wrong: list[Any] = ["", "x", "x.1", b"x", [], {}, object(), float("nan"), float("inf")]
+        for current in wrong:
+            with pytest.raises(ConfigurationError):
+                saver.saver.get_next_version(current, None)
+
+    def test_what_cannot_be_allowed_is_refused(self, saver: Coloured) -> None:
+        wrong: list[Any] = ["my.module", None, 5, [5], [("my.module", 5)], [()], [["my", "Class"]]]
+        for allowed in wrong:
+            with pytest.raises(ConfigurationError):
+                saver.saver.with_allowlist(allowed)
