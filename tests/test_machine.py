@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
 import backends
 import pytest
 from hypothesis import HealthCheck, settings
-from hypothesis.stateful import run_state_machine_as_test
+from hypothesis.stateful import rule, run_state_machine_as_test
 
 from langgraph_durable import (
+    Artifact,
     DropIdle,
     Finished,
     KeepInterrupted,
@@ -23,6 +27,7 @@ from langgraph_durable import (
     Thin,
 )
 from langgraph_durable.testing import saver_machine
+from langgraph_durable.testing.machine import SaverMachine
 
 POLICIES = (
     KeepLast(1),
@@ -41,7 +46,50 @@ POLICIES = (
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("backend", backends.ALL)
 def test_every_read_equals_the_model(backend: str, tmp_path: Path, long: bool) -> None:
-    play(lambda: backends.ALL[backend](tmp_path), 2000 if long else 100, long)
+    machine = saver_machine(lambda: backends.ALL[backend](tmp_path), POLICIES)
+    play(machine, 2000 if long else 100, long)
+
+
+def with_artifacts(open_saver: Callable[[], Any]) -> type[SaverMachine]:
+    """Handles among the values, and a collector that comes at any time."""
+
+    class Collecting(saver_machine(open_saver, POLICIES)):  # type: ignore[misc]
+        collected = read = 0
+
+        def _put(self, *place: Any) -> None:
+            *where, step, run = place
+            if step.where % 3 == 0:
+                step = replace(step, item=[handle(step.item), step.item])
+            super()._put(*where, step, run)
+
+        def _write_now(self, where: Any, writes: Any, task: int, run: Any) -> None:
+            if task % 2:
+                writes = [(channel, handle(value)) for channel, value in writes]
+            super()._write_now(where, writes, task, run)
+
+        @rule()
+        def collect(self) -> None:
+            type(self).collected += self._do(lambda s: s.collect_artifacts(grace=0)).removed
+            for thread in self.model.threads():
+                assert self._do(methodcaller("check_artifacts", thread)) == []
+            for found in self._do(methodcaller("list", None)):
+                for each in handles_in([found.checkpoint, found.pending_writes]):
+                    assert hashlib.sha256(each.read()).hexdigest() == each.sha256
+                    type(self).read += 1
+
+    return Collecting
+
+
+def handles_in(value: Any) -> Iterator[Artifact]:
+    if isinstance(value, Artifact):
+        yield value
+    elif isinstance(value, (list, tuple, dict)):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from handles_in(part)
+
+
+def handle(value: Any) -> Artifact:
+    return Artifact.from_text(repr(value) * 20, name="value")
 
 
 @pytest.mark.timeout(3600)
@@ -51,12 +99,15 @@ def test_every_read_equals_the_model_with_artifacts(
 ) -> None:
     """Nearly every item is offloaded, to a store that all savers of the example share."""
     options = {"artifacts": f"memory://{tmp_path}", "offload_above": 60}
-    play(lambda: backends.ALL[backend](tmp_path, **options), 1000 if long else 50, long)
+    machine = with_artifacts(lambda: backends.ALL[backend](tmp_path, **options))
+    play(machine, 1000 if long else 50, long)
+    assert machine.collected > 0
+    assert machine.read > 0
 
 
-def play(open_saver: Callable[[], Any], examples: int, long: bool) -> None:
+def play(machine: type[SaverMachine], examples: int, long: bool) -> None:
     run_state_machine_as_test(
-        saver_machine(open_saver, POLICIES),
+        machine,
         settings=settings(
             max_examples=examples,
             stateful_step_count=50 if long else 30,
