@@ -1,7 +1,8 @@
-"""What artifacts cost: objects, reads of threads with handles, and throughput on files.
+"""What artifacts cost: objects, reads of threads with handles, throughput on files and on S3.
 
 Everything is a ratio: bytes over the size of the value, processor time over that of the same
-thread with small dicts, wall time over a plain write and fsync of the same bytes, in turns.
+thread with small dicts, wall time over a plain write and fsync of the same bytes, or over an
+upload of them by obstore alone, in turns.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from entrants import FILE, Plan
+from hosts import NotAvailable
 from langgraph.checkpoint.base import empty_checkpoint
 from measure import Figure, Promise, Reading, Section
 
-from langgraph_durable import Artifact, SqliteSaver
+from langgraph_durable import Artifact, ObjectArtifacts, SqliteSaver
 from langgraph_durable.saver import DurableSaver
 
 MB = 1_000_000
@@ -56,6 +58,56 @@ def storing(plan: Plan) -> Iterator[Figure]:
         yield Figure(name, "x", {"ours sqlite": store}, limits, "full")
         name = f"put of a {piece // MB} MB value / write + fsync"
         yield Figure(name, "x", {"ours sqlite": whole}, limits, "full")
+    yield from on_s3(plan, folder)
+
+
+def on_s3(plan: Plan, folder: Path) -> Iterator[Figure]:
+    """The same on the S3 server of the tests, over obstore with our bucket and nothing else."""
+    try:
+        bucket = plan.hosts.bucket()
+    except NotAvailable as error:
+        plan.missing["s3"] = str(error)
+        return
+    limits = (Promise("ours sqlite", "≤ 1.5x", 1.5),)
+    for piece in (PIECE, 10 * PIECE):
+        sent, read = object_ratios(bucket, folder, piece, plan.pick(1, 5, 15))
+        for what, ratio in (("put of a", sent), ("get of a", read)):
+            name = f"{what} {piece // MB} MB value on S3 / bare obstore"
+            yield Figure(name, "x", {"ours sqlite": ratio}, limits, "full")
+
+
+def object_ratios(
+    bucket: ObjectArtifacts, folder: Path, piece: int, times: int
+) -> tuple[Reading, Reading]:
+    """Wall time of a put and of a read, over that of the same bytes by obstore alone."""
+    import obstore
+
+    spent: dict[str, list[float]] = {"put": [], "bare put": [], "get": [], "bare get": []}
+
+    def timed(what: str, act: Callable[[], Any]) -> None:
+        began = time.perf_counter()
+        act()
+        spent[what].append(time.perf_counter() - began)
+
+    with SqliteSaver(folder / f"s3-{piece}.db", artifacts=bucket, cache_bytes=0) as saver:
+        put(saver, config("warm"), {"a": os.urandom(piece)}, 1)
+        for n in range(times):
+            data, bare = os.urandom(piece), f"bare{piece}-{n}"
+            ways = [
+                ("put", lambda n=n, data=data: put(saver, config(f"t{n}"), {"a": data}, 1)),
+                ("bare put", lambda b=bare, data=data: obstore.put(bucket._store, b, data)),
+            ]
+            for what, act in ways if n % 2 else ways[::-1]:
+                timed(what, act)
+            reads = [
+                ("get", lambda n=n: saver.get_tuple(config(f"t{n}"))),
+                ("bare get", lambda b=bare: bytes(obstore.get(bucket._store, b).bytes())),
+            ]
+            for what, act in reads if n % 2 else reads[::-1]:
+                timed(what, act)
+    base = {what: statistics.median(spent[f"bare {what}"]) for what in ("put", "get")}
+    sent, read = (Reading.of(t / base[what] for t in spent[what]) for what in ("put", "get"))
+    return sent, read
 
 
 def kept_over_steps(folder: Path, steps: int) -> tuple[int, float]:
@@ -112,4 +164,6 @@ def plain_write(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
-SECTIONS = (Section("artifacts", "Artifacts", storing, "The folder beside the file; ratios."),)
+SECTIONS = (
+    Section("artifacts", "Artifacts", storing, "The folder beside the file, and S3; ratios."),
+)

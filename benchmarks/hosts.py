@@ -24,6 +24,8 @@ for place in (ROOT, ROOT / "tests"):  # `servers` of the tests knows how to star
 
 import servers  # noqa: E402
 
+from langgraph_durable import ObjectArtifacts  # noqa: E402
+
 
 class NotAvailable(Exception):
     """Why somebody cannot take part."""
@@ -56,6 +58,20 @@ class Hosts:
                 self._missing[kind] = f"{type(error).__name__}: {error}"
                 raise NotAvailable(self._missing[kind]) from error
         return self._urls[kind]
+
+    def bucket(self) -> ObjectArtifacts:
+        """A place on the S3 server of the tests."""
+        if "s3" in self._missing:
+            raise NotAvailable(self._missing["s3"])
+        try:
+            import objectstore
+
+            server = objectstore.S3()
+        except Exception as error:
+            self._missing["s3"] = f"{type(error).__name__}: {error}"
+            raise NotAvailable(self._missing["s3"]) from error
+        self._stack.callback(server.end)
+        return server.store("bench")
 
     def set_level(self, level: str) -> None:
         """What the Redis servers do before they answer; Postgres is told by each connection."""
