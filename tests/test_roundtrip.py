@@ -619,6 +619,31 @@ def test_a_load_deep_inside_the_programs_own_calls_is_not_corruption(wrap: Any) 
     assert refused > 0
 
 
+def _namesakes() -> list[Any]:
+    """Objects of classes that share their names, as programs that make classes have them."""
+    made = [
+        pydantic.create_model("Answer", text=str, sources=(list[str], [])),
+        pydantic.create_model("Answer", text=str),
+        pydantic.create_model("Answer", text=str, score=(float, 0.5)),
+        pydantic.create_model("Animal", __module__=__name__, text=str, legs=(int, 4)),
+        dataclasses.make_dataclass("Reply", ["text"]),
+        dataclasses.make_dataclass("Reply", ["text", ("score", float, field(default=0.5))]),
+        namedtuple("Animal", "text"),  # type: ignore[name-match]
+        namedtuple("Reply", "text score", defaults=[0.5]),  # type: ignore[name-match]
+    ]
+    return [cls(text="why") for cls in made]
+
+
+def test_of_classes_with_one_name_the_one_with_the_same_fields_comes_back() -> None:
+    values = [*_namesakes(), Animal(name="a")]
+    stored = [serde.dumps_typed(value) for value in values]
+    assert all(
+        same(value, serde.loads_typed(each)) for value, each in zip(values, stored, strict=True)
+    )
+    assert same(values, roundtrip(values))
+    assert same(values * 9, roundtrip(values * 9))
+
+
 def test_shared_objects_are_not_cycles() -> None:
     shared = [threading, 1][1:]
     assert roundtrip([shared, (shared,), {1: shared}]) == [[1], ([1],), {1: [1]}]

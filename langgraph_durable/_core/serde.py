@@ -51,7 +51,7 @@ from langgraph_durable._core.plans import (
     Unstorable,
     is_data,
 )
-from langgraph_durable._core.types import Gate, gate_for, is_class, name_of
+from langgraph_durable._core.types import Gate, gate_for, is_class, name_of, unreachable
 from langgraph_durable.errors import (
     ConfigurationError,
     CorruptionError,
@@ -371,6 +371,9 @@ def _reader(gate: Gate, messages: dict[Any, Plan], shelf: Any = None) -> Callabl
                 core[ref] = plan
                 if plan.code == MODEL:
                     messages[ref] = plan
+            elif type(ref) is str and not gate.moves and not _fits(plan, code, inner):
+                namesakes = (PLANS[cls] for cls in unreachable(ref))
+                plan = next((each for each in namesakes if _fits(each, code, inner)), plan)
         if plan.code != code:
             fields = plainly(code, inner) if gate.moves else None
             if type(fields) is dict and isinstance(plan, State):
@@ -379,6 +382,11 @@ def _reader(gate: Gate, messages: dict[Any, Plan], shelf: Any = None) -> Callabl
         return plan.rebuild(inner)
 
     return rebuild
+
+
+def _fits(plan: Plan, code: int, inner: list[Any]) -> bool:
+    """Whether a record is of this plan's kind, and of a class with the same fields."""
+    return plan.code == code and getattr(plan, "fingerprint", inner[1]) == inner[1]
 
 
 def plainly(code: int, inner: Any) -> Any:

@@ -81,7 +81,7 @@ _FORMER = {
 
 # Classes that their own name does not lead to (made inside a function, by a call ...), by name.
 # Filled when such a class is stored, so that it comes back within the same process.
-_unreachable: WeakValueDictionary[str, type] = WeakValueDictionary()
+_unreachable: dict[str, WeakValueDictionary[int, type]] = {}
 
 _mro = type.__dict__["__mro__"].__get__
 _module = type.__dict__["__module__"].__get__
@@ -145,9 +145,14 @@ def reference_to(cls: type, is_data: IsData) -> Reference:
     name, reached = name_of(cls), _reached(cls)
     if reached is cls and name in CORE_NUMBER:
         return CORE_NUMBER[name]
-    if reached is None:
-        _unreachable[name] = cls
+    if reached is not cls:
+        _unreachable.setdefault(name, WeakValueDictionary())[id(cls)] = cls
     return name
+
+
+def unreachable(name: str) -> list[type]:
+    """The classes stored by this process under a name that does not lead to them, newest first."""
+    return [*_unreachable[name].values()][::-1] if name in _unreachable else []
 
 
 def _reached(cls: type) -> object:
@@ -292,7 +297,7 @@ class Gate:
                 ) from error
         found = _look_up(module, qualname) if module is not None else None
         if found is None:
-            found = _unreachable.get(reference)
+            found = next(iter(unreachable(reference)), None)
         if found is None:
             raise UnsafeTypeError(_refusal(module_name, qualname, module is not None))
         return found  # type: ignore[return-value]
