@@ -28,7 +28,17 @@ from pydantic import BaseModel, Field
 from test_timeline import State, asking, at, check_html, made_of, saver, simple
 
 from langgraph_durable import ConfigurationError, CorruptionError, StepNotFound, Timeline
-from langgraph_durable.timeline import apply, diff, html, pages, text, timeline, watch
+from langgraph_durable.timeline import (
+    apply,
+    diff,
+    html,
+    pages,
+    summary,
+    text,
+    time_per_node,
+    timeline,
+    watch,
+)
 from langgraph_durable.timeline.diff import same
 from langgraph_durable.timeline.editing import Draft
 from langgraph_durable.timeline.headers import Header
@@ -466,3 +476,23 @@ def test_a_followed_thread_that_comes_to_wait_is_shown_again() -> None:
     assert watch._again(tl, waits, shown.append) == waits
     assert watch._again(tl, waits.replace("waits", ""), lambda s: shown.append(s.node)) == waits
     assert shown == ["__start__"]
+
+
+def test_a_summary_counts_what_happened(saver: Any) -> None:
+    graph = asking(saver, 2)
+    graph.invoke({}, at("t"))
+    tl = Timeline(graph, "t")
+    told = summary(tl)
+    assert (told.steps, told.branches, told.asked, told.waiting, told.failed) == (2, 1, 1, 1, 0)
+    assert told.nodes == {}
+    tl.resume(dict.fromkeys(tl.waiting, "yes"))
+    graph.invoke({}, {**at("t"), "metadata": {"tags": "x"}})
+    tl.refresh()
+    told = summary(tl)
+    assert told.nodes == {"ask0": 1, "ask1": 1}
+    assert (told.asked, told.waiting) == (2, 1)
+    assert told.tags == {"x": 2}
+    assert told.seconds == time_per_node(tl)
+    assert told.first == tl[0].created_at
+    assert told.last == tl[-1].created_at
+    assert summary(tl[-1:]).steps == 1

@@ -125,6 +125,9 @@ def branches(headers: Sequence[Header]) -> list[list[str]]:
     """Every branch from its fork (or the beginning) to its end, oldest first.
 
     A branch of a branch is a branch of its own, so each id occurs once.
+
+    >>> branches([])
+    []
     """
     found: list[list[str]] = []
     at: dict[int, list[str]] = {}

@@ -84,7 +84,7 @@ def _facts(step: Step) -> str:
         "tags": ", ".join(step.tags),
         **_environment(step),
     }
-    return "".join(
+    return " ".join(
         f'<span class="fact"><span class="note">{escape(name)}</span> {escape(fact)}</span>'
         for name, fact in facts.items()
         if fact
@@ -103,7 +103,7 @@ def alone(one: Step) -> str:
 
 
 def _badges(step: Step) -> str:
-    return "".join(
+    return " ".join(
         f'<span class="badge {_kind(mark)}">{escape(mark)}</span>' for mark in text.marks(step)
     )
 
@@ -196,11 +196,15 @@ class _Tree:
     def _step(self, step: Step, classes: str) -> str:
         quiet = " quiet" if step.node.startswith(("__", "(")) else ""
         when = text.clock(step, self._day)
-        head = (
-            f'<span class="index">{"" if step.index is None else step.index}</span>'
-            f'<span class="dot"></span><span class="node{quiet}">{escape(step.node)}</span>'
-            f"{_badges(step)}"
-            f'<span class="when">{when}</span><span class="took">{seconds(step.took)}</span>'
+        head = " ".join(  # the spaces are for viewers that drop the style
+            [
+                f'<span class="index">{"" if step.index is None else step.index}</span>',
+                '<span class="dot"></span>',
+                f'<span class="node{quiet}">{escape(step.node)}</span>',
+                _badges(step),
+                f'<span class="when">{when}</span>',
+                f'<span class="took">{seconds(step.took)}</span>',
+            ]
         )
         body = self._bodies.of(step)
         if not body:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from langgraph_durable.errors import DurableError
 from langgraph_durable.timeline.binary import amount
+from langgraph_durable.timeline.summary import time_per_node
 from langgraph_durable.timeline.text import folded
 from langgraph_durable.timeline.timeline import seconds
 
@@ -21,15 +22,6 @@ MOST = 120
 """Steps whose sizes are read; of longer threads an even sample."""
 MOST_BARS = 20
 """Nodes or channels that are drawn."""
-
-
-def time_per_node(steps: Sequence[Step]) -> dict[str, float]:
-    """Seconds by node, most first."""
-    found: dict[str, float] = {}
-    for step in steps:
-        if step.took is not None:
-            found[step.node] = found.get(step.node, 0.0) + step.took.total_seconds()
-    return dict(sorted(found.items(), key=lambda one: -one[1]))
 
 
 def sampled(steps: Sequence[Step]) -> list[Step]:

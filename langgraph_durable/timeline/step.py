@@ -59,6 +59,11 @@ class Step:
     # ---- without values ----------------------------------------------------------------------
 
     @property
+    def header(self) -> Header:
+        """What is known of it without its values; the functions of lineage take it."""
+        return self._header
+
+    @property
     def id(self) -> str:
         """The checkpoint's id."""
         return self._header.id

@@ -142,7 +142,7 @@ def _aligned(lines: list[tuple[str, ...]]) -> Iterator[str]:
 
 def line(step: Step) -> str:
     """One step in one line, as it is printed while a thread is followed."""
-    name, *others = _parts(step, "", True, None)
+    name, *others = _parts(step, "", True, "today")
     return "  ".join((f"{name:<28}", *others)).rstrip()
 
 
