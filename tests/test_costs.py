@@ -24,6 +24,7 @@ from langchain_core.messages import HumanMessage
 from langgraph_durable import KeepLast, RedisSaver, SqliteSaver
 from langgraph_durable._core import seal
 from langgraph_durable._core.serde import ExactSerializer
+from langgraph_durable._sqlite import tombs
 from langgraph_durable.saver import DurableSaver
 
 sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
@@ -176,6 +177,41 @@ def test_every_operation_on_sqlite_is_one_transaction_of_few_statements(tmp_path
 
 STATEMENTS = {"put": 6, "put_writes": 7, "get_tuple": 4}
 """With BEGIN and its end; one of them asks whether another process has written."""
+
+
+def test_nothing_done_to_one_thread_on_sqlite_looks_through_a_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many threads and runs there are. (Old tombstones are swept now and then.)"""
+    monkeypatch.setattr(tombs, "_sweep", lambda conn, now: None)
+    trace = Trace()
+    latest: Any = thread("long")
+    run: Any = {**latest, "metadata": {"run_id": "run"}}
+    with on_sqlite(tmp_path, trace) as subject:
+        saver, put = subject.saver, subject.grown().arguments
+        saver.put({**put[0], **run}, *put[1:])
+        put = subject.grown().arguments
+        for act in (
+            subject.say(),
+            subject.write(),
+            subject.get,
+            lambda: list(saver.list(latest)),
+            lambda: saver.tag(latest, "a"),
+            lambda: saver.prune(["long"], strategy=KeepLast(2)),
+            lambda: saver.stats(["long"], channels=True),
+            lambda: saver.copy_thread("long", "copy"),
+            lambda: saver.delete_for_runs(["run"]),
+            lambda: saver.delete_thread("long"),
+        ):
+            act()
+    with sqlite3.connect(tmp_path / "agent.db") as conn:
+        for statement in {one for one in trace.seen if one.split()[0] in VERBS}:
+            plan = [row[3] for row in conn.execute(f"EXPLAIN QUERY PLAN {statement}")]
+            scans = [step for step in plan if step.startswith("SCAN lgd_")]
+            assert scans in ([], ["SCAN lgd_stores"]), statement
+
+
+VERBS = {"SELECT", "INSERT", "UPDATE", "DELETE", "REPLACE"}
 
 
 def test_every_operation_on_redis_is_one_round_trip() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import operator
 import pickle
 import random
+import sqlite3
 import threading
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -31,6 +32,7 @@ from langgraph_durable import (
     Thin,
     ThreadDeleted,
 )
+from langgraph_durable._sqlite import tombs
 from langgraph_durable.saver import DurableSaver
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
@@ -326,6 +328,17 @@ def test_a_late_write_of_a_deleted_thread_is_refused(
     assert all("late" not in str(t.checkpoint) + str(t.pending_writes) for t in kept)
     chat(saver, 1)
     assert {t.config["configurable"]["checkpoint_ns"] for t in saver.list(CONFIG)} == {""}
+
+
+def test_tombstones_do_not_become_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tombs, "MOST_TOMBS", 2)
+    monkeypatch.setattr(tombs, "SWEEP", 1)
+    with backends.sqlite(tmp_path) as saver:
+        for n in range(5):
+            chat(saver, 1, f"{n}")
+            saver.delete_thread(f"{n}")
+        with sqlite3.connect(tmp_path / "agent.db") as conn:
+            assert len(conn.execute("SELECT * FROM lgd_tombs").fetchall()) == 2
 
 
 def test_direct_use_after_a_delete_is_not_refused(saver: DurableSaver) -> None:

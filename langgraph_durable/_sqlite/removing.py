@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
 
 from langgraph_durable._core.dumps import Dump
 from langgraph_durable._core.records import Edit, Listing, Removed
 from langgraph_durable._core.seal import name
 from langgraph_durable._sqlite import measuring, rows, tombs, writing
 from langgraph_durable._sqlite.notes import Notes
-from langgraph_durable._sqlite.rows import Connection
+from langgraph_durable._sqlite.rows import Connection, Name
 from langgraph_durable._sqlite.schema import BITS, MOST_ITEMS
 from langgraph_durable._sqlite.writing import new_epoch, restore
 
@@ -29,7 +30,13 @@ def drop(conn: Connection, notes: Notes, thread_id: str) -> Removed | None:
     assert measured is not None
     tombs.bury(conn, thread_id)
     claims = _keep_items(conn, tid, ())[2]
-    for table in ("checkpoints", "writes", "tallies", "runs", "threads"):
+    runs = conn.execute(
+        "SELECT run FROM lgd_checkpoints WHERE tid = :tid "
+        "UNION SELECT run FROM lgd_writes WHERE tid = :tid",
+        {"tid": tid},
+    )
+    _forget_runs(conn, tid, [run for (run,) in runs])
+    for table in ("checkpoints", "writes", "tallies", "threads"):
         conn.execute(f"DELETE FROM lgd_{table} WHERE tid = ?", (tid,))
     conn.execute("DELETE FROM lgd_heads WHERE thread_id = ?", (name(thread_id),))
     return Removed(*measured[:4], claims, _give_back(conn))
@@ -69,27 +76,25 @@ def edit(
     _move_heads(conn, thread_id, tid, plan)
     items, size, claims = _keep_items(conn, tid, plan.keep)
     _add_rows(conn, tid, plan)
-    _forget_runs(conn, tid)
     old, new = rows.epoch(conn, tid), new_epoch()
     conn.execute("UPDATE lgd_threads SET epoch = ? WHERE tid = ?", (new, tid))
     plan.epochs = old, new
     freed = _give_back(conn)
     gone = [row for row in before.rows if (row.ns, row.id) in plan.drop]
+    left = Counter(row.run for row in (*before.rows, *plan.add))
+    left.update(write.run for write in (*before.writes, *plan.add_writes))
+    left.subtract(row.run for row in gone)
+    left.subtract(write.run for write in writes)
+    _forget_runs(conn, tid, (rows.optional(run) for run, count in left.items() if not count))
     size += sum(len(row.refs) + len(row.body) for row in gone)
     size += sum(len(write.refs) + len(write.body) for write in writes)
     return Removed(len(gone), len(writes), items, size, claims, freed)
 
 
-def _forget_runs(conn: Connection, tid: int) -> None:
-    """Drop the notes of runs of which nothing is left."""
-    known = conn.execute("SELECT 1 FROM lgd_runs WHERE tid = ? LIMIT 1", (tid,)).fetchone()
-    if known:
-        conn.execute(
-            "DELETE FROM lgd_runs WHERE tid = :tid AND run NOT IN ("
-            "SELECT run FROM lgd_checkpoints WHERE tid = :tid AND run IS NOT NULL "
-            "UNION SELECT run FROM lgd_writes WHERE tid = :tid AND run IS NOT NULL)",
-            {"tid": tid},
-        )
+def _forget_runs(conn: Connection, tid: int, runs: Iterable[Name | None]) -> None:
+    """Drop the notes that these runs wrote to the thread. They are found by run only."""
+    gone = [(run, tid) for run in runs if run is not None]
+    conn.executemany("DELETE FROM lgd_runs WHERE run = ? AND tid = ?", gone)
 
 
 def reclaim(conn: Connection, notes: Notes) -> int:

@@ -7,6 +7,7 @@ began before.
 
 from __future__ import annotations
 
+import os
 import time
 
 from langgraph_durable._core.retention import id_at
@@ -18,7 +19,9 @@ from langgraph_durable.errors import ThreadDeleted
 
 MOST_TOMBS = 10_000
 LIFE = 7 * 86_400
-"""How many tombstones are kept, and for how many seconds."""
+"""How many tombstones are kept, and for how many seconds, give or take some."""
+SWEEP = 64
+"""One delete in so many clears old tombstones away."""
 
 
 def bury(conn: Connection, thread_id: str) -> None:
@@ -33,7 +36,13 @@ def bury(conn: Connection, thread_id: str) -> None:
         "REPLACE INTO lgd_tombs VALUES (?, ?, ?)",
         (key, name(max(unname(last), id_at(now))), int(now)),
     )
-    conn.execute("DELETE FROM lgd_tombs WHERE time < ?", (int(now) - LIFE,))
+    if os.urandom(1)[0] < 256 // SWEEP:
+        _sweep(conn, int(now))
+
+
+def _sweep(conn: Connection, now: int) -> None:
+    """Drop the tombstones that are old or too many; it looks at all, so not with each delete."""
+    conn.execute("DELETE FROM lgd_tombs WHERE time < ?", (now - LIFE,))
     conn.execute(
         "DELETE FROM lgd_tombs WHERE thread_id IN ("
         "SELECT thread_id FROM lgd_tombs ORDER BY time DESC, thread_id LIMIT -1 OFFSET ?)",
