@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import random
+import sqlite3
 from pathlib import Path
 from typing import Any
 
+import redis
+import scan
 import victim
 from forks import ForkServer
 
@@ -29,8 +32,19 @@ def everything(saver: Any) -> Everything:
         place = each.config["configurable"]
         data = victim.plain(each)
         del data["parent"]
+        if "log" in each.checkpoint["channel_versions"]:
+            config: Any = each.config
+            data["log"] = saver.get_delta_channel_history(config=config, channels=["log"])
         found[place["thread_id"], place["checkpoint_ns"], place["checkpoint_id"]] = data
     return found
+
+
+def faults(saver: Any, kind: str, path: str) -> list[str]:
+    """What an exhaustive scan finds wrong."""
+    if kind == "durable":
+        return scan.faults(saver, Path(path))
+    with redis.Redis.from_url(kind.removeprefix("server ")) as client:
+        return scan.faults(saver, client)
 
 
 def test_nobody_notices_that_others_prune(
@@ -47,35 +61,56 @@ def test_nobody_notices_that_others_prune(
     for n in (0, 1):
         assert graph.get_state(victim.thread(f"t{n}")).values == victim.state_after(turns)
     assert everything(saver)
-    if kind == "durable":
-        assert victim.intact(path)
+    assert saver.prune(strategy=KeepLast(3))
+    assert faults(saver, kind, path) == []
     victim.close_store(saver)
+
+
+THREADS, STEPS, KEPT = 8, 12, 3
 
 
 def test_a_prune_that_is_killed_leaves_whole_checkpoints_and_can_be_continued(
     tmp_path: Path, kind: str, long: bool, dice: random.Random, victims: ForkServer
 ) -> None:
     path, half_way = str(tmp_path / "agent.db"), 0
-    for kill in range(150 if long else 12):
+    for kill in range(300 if long else 16):
         saver: Any = victim.open_store(kind, path)
-        for n in range(8):
-            victim.fill(saver, f"{kill}.{n}", 12)
+        names = [f"{kill}.{n}" for n in range(THREADS)]
+        for name in names:
+            victim.fill_with_deltas(saver, name, STEPS)
         before = everything(saver)
-        child = victims.start("prune_once", kind=kind, path=path, keep=3)
-        child.kill_after(dice.uniform(0.0, 0.06))
+        child = victims.start("prune_once", kind=kind, path=path, keep=KEPT)
+        for _ in range(dice.randrange(THREADS)):
+            child.until("pruned")
+        child.kill_after(dice.uniform(0.0, 0.004))
         after = everything(saver)
         assert after.items() <= before.items()
-        half_way += 3 * 8 < len(after) < len(before)
-        for n in range(8):
-            latest = saver.get_tuple(victim.thread(f"{kill}.{n}"))
-            assert latest.metadata["step"] == 11
-        saver.prune(strategy=KeepLast(3))
+        assert faults(saver, kind, path) == []
+        half_way += KEPT * THREADS < len(after) < len(before)
+        for name in names:
+            assert saver.get_tuple(victim.thread(name)).metadata["step"] == STEPS - 1
+        saver.prune(strategy=KeepLast(KEPT))
         kept = everything(saver)
         assert kept.items() <= before.items()
-        assert len(kept) == 3 * 8
-        for n in range(8):
-            assert saver.delete_thread(f"{kill}.{n}").checkpoints == 3
-        if kind == "durable":
-            assert victim.intact(path)
+        assert len(kept) == KEPT * THREADS
+        assert faults(saver, kind, path) == []
+        for name in names:
+            assert saver.delete_thread(name).checkpoints == KEPT
         victim.close_store(saver)
-    print(f"killed half way: {half_way}")  # -s shows it; none need be, on a busy machine
+    assert half_way
+    print(f"killed half way: {half_way}")
+
+
+def test_control_the_scan_finds_an_item_that_is_gone(tmp_path: Path, kind: str) -> None:
+    path = str(tmp_path / "agent.db")
+    saver: Any = victim.open_store(kind, path)
+    victim.fill_with_deltas(saver, "t", 3)
+    assert faults(saver, kind, path) == []
+    if kind == "durable":
+        with sqlite3.connect(path) as conn:
+            conn.execute("DELETE FROM lgd_items WHERE key & 255 = 2")
+    else:
+        with redis.Redis.from_url(kind.removeprefix("server ")) as client:
+            client.hdel(saver._engine.storage.context.keys.thread("t").hash, b"i2")
+    assert faults(saver, kind, path) == ["t: items [2] are missing"]
+    victim.close_store(saver)

@@ -30,6 +30,7 @@ from forks import acknowledge, run_and_exit, serve
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, empty_checkpoint
 from langgraph.checkpoint.base.id import uuid6
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.checkpoint.sqlite import SqliteSaver as StockSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Send
@@ -150,6 +151,21 @@ def fill(saver: Saver, thread_id: str, steps: int = 3, run_id: str = "") -> list
         saver.put_writes(config, writes(step), f"task-{step}")
         configs.append(config)
     return configs
+
+
+def fill_with_deltas(saver: Saver, thread_id: str, steps: int) -> None:
+    """The same, with a DeltaChannel whose value is stored at every fifth step only."""
+    config = thread(thread_id)
+    for step in range(steps):
+        made = checkpoint(step)
+        made["channel_versions"]["log"] = f"{step + 1:032}"
+        told = metadata(step)
+        if step % 5:
+            told["counters_since_delta_snapshot"] = {"log": [step % 5, step % 5]}
+        else:
+            made["channel_values"]["log"] = _DeltaSnapshot([f"entry {n}" for n in range(step)])
+        config = saver.put(config, made, told, made["channel_versions"])
+        saver.put_writes(config, [*writes(step), ("log", [f"entry {step}"])], f"task-{step}")
 
 
 def plain(found: CheckpointTuple | None) -> Any:
