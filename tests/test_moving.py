@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import signal
 import sqlite3
@@ -40,8 +41,8 @@ from langgraph_durable import (
     copy_store,
 )
 from langgraph_durable.moving.colours import NOW, finish
-from langgraph_durable.moving.paths import Place
 from langgraph_durable.moving.sides import Key, Plan, side_of
+from langgraph_durable.moving.sources import Place
 from langgraph_durable.saver import DurableSaver
 
 Open = Callable[[str], Any]
@@ -178,7 +179,7 @@ def test_writes_of_a_saver_nobody_knows_keep_their_order(
     assert at is not None
     for task, path in (("z", "1"), ("a", "2"), ("m", "1")):
         source.put_writes(at.config, [("log", [f"{task} {path}"])], task, path)
-    monkeypatch.setattr("langgraph_durable.moving.paths._LOOK_UPS", {})
+    monkeypatch.setattr("langgraph_durable.moving.queries._SOURCES", {})
     copy(source, target)
     assert contents(target) == contents(source)
 
@@ -359,6 +360,7 @@ MEASURE = """
 import re, sys
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.base.id import uuid6
+from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.checkpoint.sqlite import SqliteSaver as StockSaver
 from langgraph_durable import SqliteSaver, copy_store
 
@@ -366,7 +368,8 @@ def peak():
     # Not getrusage: that of a child begins with what its parent had at the fork.
     return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) // 1024
 
-source = StockSaver.from_conn_string(sys.argv[1]) if sys.argv[3] == "stock" else None
+savers = {"stock": StockSaver, "postgres": PostgresSaver}
+source = savers[sys.argv[3]].from_conn_string(sys.argv[1]) if sys.argv[3] in savers else None
 target = SqliteSaver(sys.argv[2], durability="normal", cache_bytes=1 << 20)
 with (source or SqliteSaver(sys.argv[1], cache_bytes=1 << 20)) as source, target:
     copy_store(source, target, ["small"])
@@ -377,7 +380,7 @@ with (source or SqliteSaver(sys.argv[1], cache_bytes=1 << 20)) as source, target
 
 
 @pytest.mark.timeout(1800)  # of the long version
-@pytest.mark.parametrize("kind", ["stock", "sqlite"])
+@pytest.mark.parametrize("kind", ["stock", "sqlite", "postgres"])
 def test_memory_stays_flat_however_long_a_thread_is(
     kind: str, tmp_path: Path, long: bool, open_saver: Any
 ) -> None:
@@ -389,6 +392,8 @@ def test_memory_stays_flat_however_long_a_thread_is(
     if kind == "sqlite":
         with SqliteSaver(paths[0], durability="normal") as ours:
             ours.adopt()
+    if kind == "postgres":
+        paths[0] = in_a_database(paths[0])
     command = [sys.executable, "-c", MEASURE, *paths, kind]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     print("MiB after 1,000 and after", count, "checkpoints:", told)
@@ -414,6 +419,25 @@ def put_many(stock: StockSaver, name: str, many: int) -> None:
         parent = checkpoint["id"]
     with sqlite3.connect(stock.conn.execute("PRAGMA database_list").fetchone()[2]) as conn:
         conn.executemany("INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+
+
+def in_a_database(path: str) -> str:
+    """The checkpoints of such a file in Postgres, where text lies inside of the checkpoint."""
+    address = postgres.database(f"t{uuid6()}")
+    with PostgresSaver.from_conn_string(address) as saver, sqlite3.connect(path) as file:
+        saver.setup()
+        rows = file.execute(
+            "SELECT thread_id, checkpoint_id, parent_checkpoint_id, * FROM checkpoints"
+        )
+        columns = "thread_id, checkpoint_id, parent_checkpoint_id, checkpoint, metadata"
+        with (
+            saver._cursor() as cursor,
+            cursor.copy(f"COPY checkpoints ({columns}) FROM STDIN") as copy,
+        ):
+            for *place, _, _, _, _, tag, data, metadata in rows:
+                checkpoint = json.dumps(StockSaver(file).serde.loads_typed((tag, data)))
+                copy.write_row([*place, checkpoint, metadata.decode()])
+    return address
 
 
 # ---- Postgres ----------------------------------------------------------------------------------

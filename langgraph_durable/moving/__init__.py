@@ -2,7 +2,8 @@
 
 copying   `copy_store`: between any two savers, checked by reading back
 sides     one saver seen from outside, in either colour: what is there, read it, store it
-paths     what known savers keep of a pending write and do not give out
+paths     pending writes task by task, with their paths
+queries   questions to the stores of known savers; `sources` says which, `official_redis` is one
 sameness  whether two checkpoints say the same
 archives  `export_threads` and `import_threads`: whole threads in one file
 format    that file, block by block

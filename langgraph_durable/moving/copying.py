@@ -18,9 +18,9 @@ from langgraph_durable._core.serde import ExactSerializer
 from langgraph_durable.errors import ConfigurationError, CopyMismatch
 from langgraph_durable.moving import contents
 from langgraph_durable.moving.colours import LATER, NOW, Colour, Saver, finish
-from langgraph_durable.moving.paths import Place
 from langgraph_durable.moving.sameness import Comparison
 from langgraph_durable.moving.sides import Carried, Plan, check_saver, side_of
+from langgraph_durable.moving.sources import Place
 from langgraph_durable.saver import DurableSaver
 
 Progress = Callable[[int, int], None]

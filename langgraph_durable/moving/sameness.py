@@ -36,7 +36,8 @@ class Comparison:
             one, other = original.checkpoint.get(part) or {}, copy.checkpoint.get(part) or {}
             if (where := self._differs(one, other)) is not None:
                 return f"{part}[{where!r}] differs"
-        rest = [_rest(original.checkpoint), _rest(copy.checkpoint)]
+        kept = _rest(original.checkpoint)  # what the target adds of its own is no loss
+        rest = [kept, {key: copy.checkpoint.get(key) for key in kept}]
         if (where := self._differs(*rest)) is not None:
             return f"{where!r} of the checkpoint differs"
         if (where := self._differs(original.metadata, copy.metadata)) is not None:

@@ -21,7 +21,9 @@ from langgraph_durable._core.engine import Task
 from langgraph_durable._core.records import Cursor, Edit, Guard, Held, Listing, Selection
 from langgraph_durable.errors import ConfigurationError
 from langgraph_durable.moving.colours import Colour, Saver
-from langgraph_durable.moving.paths import Known, Place, TaskWrites, by_task, known_of
+from langgraph_durable.moving.paths import TaskWrites, by_task
+from langgraph_durable.moving.queries import keys_in, threads_in, writes_in
+from langgraph_durable.moving.sources import Place, Writing
 from langgraph_durable.saver import DurableSaver
 
 PAGE = 256
@@ -114,6 +116,11 @@ class Theirs:
             for thread_id in named:
                 yield await self.plan(thread_id)
             return
+        known = await threads_in(self._colour, self._saver)
+        if known is not None:
+            for thread_id in known:
+                yield await self.plan(thread_id)
+            return
         found: dict[str, list[Key]] = {}
         async for thread_id, key in self._keys(None):
             found.setdefault(thread_id, []).append(key)
@@ -122,6 +129,9 @@ class Theirs:
             yield Plan(thread_id, found.pop(thread_id))
 
     async def plan(self, thread_id: str) -> Plan:
+        rows = await keys_in(self._colour, self._saver, thread_id)
+        if rows is not None:
+            return Plan(thread_id, [_key(*row) for row in rows])
         config = {"configurable": {"thread_id": thread_id}}
         return Plan(thread_id, [key async for _, key in self._keys(config)])
 
@@ -137,7 +147,7 @@ class Theirs:
         if found is None:
             return None
         above = (found.parent_config or {}).get("configurable", {}).get("checkpoint_id")
-        known = await known_of(self._colour, self._saver, place) if found.pending_writes else None
+        known = await writes_in(self._colour, self._saver, place)
         writes = by_task(found.pending_writes or (), known)
         return Carried(place, above or None, found.checkpoint, found.metadata, writes)
 
@@ -222,7 +232,7 @@ class Ours:
         writes = by_task(found.writes, await self._known(place) if found.writes else None)
         return Carried(place, found.parent, found.checkpoint, found.metadata, writes)
 
-    async def _known(self, place: Place) -> list[Known] | None:
+    async def _known(self, place: Place) -> list[Writing] | None:
         selection = Selection(place.thread_id, place.ns, place.id)
         work = self._engine.storage.page(selection, None, 1, lambda *_: True, items=False)
         page = await self._colour.do(self._saver, work)
@@ -230,7 +240,7 @@ class Ours:
             return None
         runs = {(row.path, row.task_id): row.run for row in page.rows[0].writes}
         return [
-            Known(w.path, w.task_id, w.idx, runs[w.path, w.task_id])
+            Writing(w.path, w.task_id, w.idx, runs[w.path, w.task_id])
             for w in lineage.pending(place.thread_id, page.rows[0].writes)
         ]
 
