@@ -108,9 +108,9 @@ def test_control_the_scan_finds_an_item_that_is_gone(tmp_path: Path, kind: str) 
     assert faults(saver, kind, path) == []
     if kind == "durable":
         with sqlite3.connect(path) as conn:
-            conn.execute("DELETE FROM lgd_items WHERE key & 255 = 2")
+            assert conn.execute("DELETE FROM lgd_items WHERE key & 255 = 2").rowcount
     else:
         with redis.Redis.from_url(kind.removeprefix("server ")) as client:
-            client.hdel(saver._engine.storage.context.keys.thread("t").hash, b"i2")
+            assert client.hdel(saver._engine.storage.context.keys.thread("t").hash, b"i2")
     assert faults(saver, kind, path) == ["t: items [2] are missing"]
     victim.close_store(saver)

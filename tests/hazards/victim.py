@@ -154,8 +154,12 @@ def fill(saver: Saver, thread_id: str, steps: int = 3, run_id: str = "") -> list
 
 
 def fill_with_deltas(saver: Saver, thread_id: str, steps: int) -> None:
-    """The same, with a DeltaChannel whose value is stored at every fifth step only."""
+    """The same, with a DeltaChannel whose value is stored at every fifth step only.
+
+    Its entries are long enough to be items, and no two threads or steps have the same.
+    """
     config = thread(thread_id)
+    entries = [f"entry {n} of {thread_id}: {'word ' * 20}" for n in range(steps)]
     for step in range(steps):
         made = checkpoint(step)
         made["channel_versions"]["log"] = f"{step + 1:032}"
@@ -163,9 +167,9 @@ def fill_with_deltas(saver: Saver, thread_id: str, steps: int) -> None:
         if step % 5:
             told["counters_since_delta_snapshot"] = {"log": [step % 5, step % 5]}
         else:
-            made["channel_values"]["log"] = _DeltaSnapshot([f"entry {n}" for n in range(step)])
+            made["channel_values"]["log"] = _DeltaSnapshot(entries[:step])
         config = saver.put(config, made, told, made["channel_versions"])
-        saver.put_writes(config, [*writes(step), ("log", [f"entry {step}"])], f"task-{step}")
+        saver.put_writes(config, [*writes(step), ("log", [entries[step]])], f"task-{step}")
 
 
 def plain(found: CheckpointTuple | None) -> Any:
