@@ -128,13 +128,16 @@ class FileConnections:
             conn = self._connect()
             # `database` waits for the write lock itself, in shorter steps than SQLite does.
             conn.execute("PRAGMA busy_timeout = 0")
-            self._writer, self._file = conn, self._identity()
+            self._writer = conn
+        self._check_file()
+        return act(self._writer)
+
+    def _check_file(self) -> None:
         if self._identity() != self._file:
             raise StorageError(
                 f"{self.name}: the file was deleted or replaced since it was opened; what is "
                 "written now would be lost. Open the saver anew."
             )
-        return act(self._writer)
 
     def _identity(self) -> tuple[int, int] | None:
         """Which file the path leads to now; a URI is taken at its word."""
@@ -148,6 +151,8 @@ class FileConnections:
 
     def _connect(self) -> sqlite3.Connection:
         """A new connection; the first one makes the file a store, if it is none."""
+        if self._is_store:  # or SQLite would make another file
+            self._check_file()
         had_log = self._is_store or os.path.exists(f"{self.name}-wal")
         conn = sqlite3.connect(
             self.name, isolation_level=None, check_same_thread=False, uri=self._uri
@@ -159,7 +164,7 @@ class FileConnections:
                     schema.create(conn, self._settings.busy_timeout)
                 if not had_log and not self._uri:
                     schema.check_length(conn, self.name)
-                self._is_store = True
+                self._file, self._is_store = self._identity(), True
         except BaseException:
             conn.close()
             raise

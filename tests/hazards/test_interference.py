@@ -412,6 +412,24 @@ def test_nothing_is_acknowledged_into_a_file_that_is_gone(colour: str, by: str, 
     assert value_at(SqliteSaver(path), thread("t")) is None
 
 
+@pytest.mark.parametrize("by", ["deleted", "replaced"])
+def test_who_has_only_read_makes_no_file_in_the_place_of_one_that_is_gone(
+    by: str, path: str
+) -> None:
+    with SqliteSaver(path) as first:
+        config = put_value(first, thread("t"), "old")
+    saver = SqliteSaver(path)
+    assert value_at(saver, thread("t")) == "old"
+    for file in Path(path).parent.iterdir():
+        file.unlink()
+    if by == "replaced":
+        put_value(SqliteSaver(path), thread("stranger"), "new")
+    with pytest.raises(StorageError, match="deleted or replaced"):
+        victim.put(saver, config, 1)
+    assert Path(path).exists() == (by == "replaced")
+    saver.close()
+
+
 # -- runs that write late -------------------------------------------------------------------------
 
 
