@@ -100,8 +100,17 @@ def test_clients_that_cannot_do_what_is_asked_are_refused() -> None:
         RedisSaver(redis.asyncio.RedisCluster(host=HOST, port=port), wait_replicas=1)
 
 
-def test_a_saver_goes_on_while_its_thread_moves(cluster: Cluster) -> None:
-    with RedisSaver(cluster.url) as saver:
+@pytest.mark.parametrize("rights", ["all", "no scripts, waiting for a replica"])
+def test_a_saver_goes_on_while_its_thread_moves(cluster: Cluster, rights: str) -> None:
+    url, replicas = cluster.url, 0
+    if rights != "all":
+        for node in cluster.nodes:
+            with node.client() as admin:
+                few = "on >secret ~* -@all +@read +@write +@connection +@transaction"
+                few += " +cluster|slots +wait"
+                admin.execute_command("ACL", "SETUSER", "few", *few.split())
+        url, replicas = url.replace("://", "://few:secret@"), 1
+    with RedisSaver(url, wait_replicas=replicas, replica_timeout=20) as saver:
         line(saver, "t", 5)
         source = node_of(cluster, saver, "t")
         target = next(n for n in cluster.nodes[:3] if n.port != source.port)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 
 import pytest
+import redis.asyncio.sentinel
+import redis.sentinel
 import servers
 from servers import guarded
 from work import is_whole, line, put, steps, write
@@ -45,6 +48,24 @@ def test_calls_wait_for_the_new_primary() -> None:
         put(saver, "t", 4)
         put(saver, "t", 5)
         assert is_whole(saver, "t", 5)
+
+
+async def test_clients_of_the_users_own_survive_a_failover_too() -> None:
+    with guarded() as group:
+        places = [(servers.HOST, sentinel.port) for sentinel in group.sentinels]
+        async with redis.asyncio.sentinel.Sentinel(places).master_for("mymaster") as other:
+            saver = RedisSaver(
+                redis.sentinel.Sentinel(places).master_for("mymaster"), async_client=other
+            )
+            await asyncio.to_thread(line, saver, "t", 3)
+            assert await saver.aget_tuple(at("t"))
+            time.sleep(0.3)  # until the replica has it
+            group.primary.kill()
+            found = await saver.aget_tuple(at("t"))
+            assert found is not None
+            assert found.metadata["step"] == 3
+            await asyncio.to_thread(put, saver, "t", 4)
+            assert [each.metadata["step"] async for each in saver.alist(at("t"))] == [4, 3, 2, 1]
 
 
 def test_without_wait_replicas_a_failover_can_lose_what_was_acknowledged() -> None:
