@@ -418,7 +418,6 @@ def _check_autocommit(conn: sqlite3.Connection) -> None:
 
 def _check_given(conn: sqlite3.Connection) -> None:
     """LangGraph saves from threads of its own, so a connection bound to one thread is no use."""
-    _check_autocommit(conn)
     try:
         _on_another_thread(lambda: conn.execute("SELECT 1").close())
     except sqlite3.ProgrammingError as error:
@@ -428,3 +427,4 @@ def _check_given(conn: sqlite3.Connection) -> None:
             "the connection may only be used in the thread that made it, but graphs save from "
             "other threads too: pass the path, or connect with check_same_thread=False"
         ) from error
+    _check_autocommit(conn)
