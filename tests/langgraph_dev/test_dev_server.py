@@ -166,6 +166,18 @@ async def test_a_cancelled_run_leaves_what_it_finished(
     assert server.ledger(held) == ["first", "wait", "wait", "last"]
 
 
+async def test_a_cancelled_answer_stays_given(client: Any, server: DevServer, held: str) -> None:
+    await tell(client, held, "hi", ask=True)
+    run = await start(client, server, held, command={"resume": "it"})
+    await client.runs.cancel(held, run, wait=True)
+    state = await client.threads.get_state(held)
+    assert (state["values"]["log"], state["next"]) == (["hi", "first", "it"], ["wait"])
+    server.release(held)
+    ended = await client.runs.wait(held, "story", input=None)
+    assert ended["log"] == ["hi", "first", "it", "waited", "last"]
+    assert server.ledger(held) == ["first", "answered it", "wait", "wait", "last"]
+
+
 async def test_a_rolled_back_run_leaves_nothing(client: Any, server: DevServer, held: str) -> None:
     server.release(held)
     await tell(client, held, "kept")
