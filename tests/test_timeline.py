@@ -427,6 +427,10 @@ def test_the_functional_api(saver: Any) -> None:
     assert tl.resume("yes") == 11
     assert tl[-1].node == "flow"
     assert tl[-1].values == 11
+    assert "~ (value): None -> 11" in repr(tl[-1].diff())
+    assert tl[-1].fork(to_thread="u").values == 11
+    assert tl[0].replay()["__interrupt__"][0].value == "sure?"
+    assert tl.resume("no") == 10
     assert "flow" in repr(tl)
     assert "11" in tl._repr_html_()
     assert tl.plot().svg()

@@ -34,7 +34,7 @@ class Change:
     @property
     def where(self) -> str:
         """The path as one would write it: `state['a'][3]` is `a[3]`."""
-        first, *rest = self.path or ("",)
+        first, *rest = self.path or ("(value)",)
         return str(first) + "".join(f"[{part!r}]" for part in rest)
 
     def __str__(self) -> str:

@@ -53,7 +53,8 @@ def value(value: Any, depth: int = 0) -> str:
     if itself is not None:
         return itself
     if depth < 6 and isinstance(value, Mapping):
-        return _table([(str(key), one) for key, one in value.items()], f"{len(value)} keys", depth)
+        label = f"{len(value)} keys" if value else "{}"
+        return _table([(str(key), one) for key, one in value.items()], label, depth)
     if depth < 6 and isinstance(value, (list, tuple)):
         if value and all(map(is_message, value)):
             return _conversation(value)

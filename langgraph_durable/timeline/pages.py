@@ -175,7 +175,8 @@ class _Tree:
         lines += [f'<i class="rail below" style="--at:{lane}"></i>'] if rails.below else []
         if row.fork_of is not None and lane:
             lines.append(f'<i class="bend" style="--at:{lane - 1}"></i>')
-        drawn = self._step(step, " ".join(["step", *classes]))
+        stem = text.stem_of(row, rails).replace(" ", "\xa0")
+        drawn = self._step(step, " ".join(["step", *classes]), stem)
         return f'<div class="row" style="--lane:{lane}">{"".join(lines)}{drawn}{below}</div>'
 
     def _run(self, steps: list[Step]) -> str:
@@ -193,12 +194,13 @@ class _Tree:
             "</details>"
         )
 
-    def _step(self, step: Step, classes: str) -> str:
+    def _step(self, step: Step, classes: str, stem: str) -> str:
         quiet = " quiet" if step.node.startswith(("__", "(")) else ""
         when = text.clock(step, self._day)
         head = " ".join(  # the spaces are for viewers that drop the style
             [
                 f'<span class="index">{"" if step.index is None else step.index}</span>',
+                f'<span class="stem">{stem}{"●" if step.id == self._head else "○"}</span>',
                 '<span class="dot"></span>',
                 f'<span class="node{quiet}">{escape(step.node)}</span>',
                 _badges(step),

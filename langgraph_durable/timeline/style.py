@@ -48,7 +48,8 @@ _RULES = f"""
 .lgd img {{max-width:min(360px,100%); max-height:260px; border-radius:4px; vertical-align:top;
   margin:2px 0}}
 
-.lgd .row {{position:relative; --here:calc(var(--x) + var(--lane)*var(--lane-wide))}}
+.lgd .row {{position:relative; display:flow-root;
+  --here:calc(var(--x) + var(--lane)*var(--lane-wide))}}
 .lgd .rail, .lgd .bend {{position:absolute; pointer-events:none;
   left:calc(var(--x) + var(--at)*var(--lane-wide) - 1px)}}
 .lgd .rail {{top:0; bottom:0; width:2px; background:var(--rail)}}
@@ -68,6 +69,7 @@ _RULES = f"""
 .lgd .latest > .head .dot {{background:var(--main); box-shadow:0 0 0 3px
   color-mix(in srgb,var(--main) 25%,transparent)}}
 .lgd .closed .dot {{border-color:var(--rail)}}
+.lgd .stem {{display:none}}
 .lgd .node {{font-weight:600; overflow-wrap:anywhere; min-width:40px}}
 .lgd .node.quiet {{font-weight:400; color:var(--dim)}}
 .lgd summary.head .node::after {{content:"›"; display:inline-block; margin-left:7px;
@@ -131,7 +133,7 @@ _RULES = f"""
   .lgd .body {{margin-left:8px}}
   .lgd .said, .lgd section > table > tbody > tr > * {{display:block}}
   .lgd .index {{width:24px}}
-  .lgd {{--x:40px}}
+  .lgd > .row {{--x:40px}}
 }}
 """
 

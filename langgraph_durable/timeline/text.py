@@ -103,13 +103,19 @@ def tree(timeline: Timeline) -> str:
     day, latest = day_of(timeline, len(rows)), head(timeline)
     lines = []
     for (step, row), rails in zip(rows, lineage.rails([row for _, row in rows]), strict=True):
-        stem = "".join("│ " if lane in rails.through else "  " for lane in range(row.lane))
-        if row.fork_of is not None and row.lane:
-            stem = stem[:-2] + ("├─" if row.lane - 1 in rails.through else "╰─")
+        stem = stem_of(row, rails)
         lines.append(_parts(step, stem, step.id == latest, day))
         beside = stem.replace("├─", "│ ").replace("╰─", "  ") + ("│ " if rails.below else "  ")
         lines += _inner(step, beside, day)
     return "\n".join([f"{title}: {counted(timeline, len(rows))}", *_aligned(lines)])
+
+
+def stem_of(row: lineage.Row, rails: lineage.Rails) -> str:
+    """The lines that lead to a step, drawn with letters."""
+    stem = "".join("│ " if lane in rails.through else "  " for lane in range(row.lane))
+    if row.fork_of is None or not row.lane:
+        return stem
+    return stem[:-2] + ("├─" if row.lane - 1 in rails.through else "╰─")
 
 
 def _inner(step: Step, beside: str, day: str | None) -> Iterator[tuple[str, ...]]:
