@@ -69,6 +69,8 @@ class Artifact:
     def _new(cls, name: object, media_type: object) -> Artifact:
         if name is not None and not isinstance(name, str):
             raise ConfigurationError(f"the name of an artifact is a str, not {name!r}")
+        if media_type is None:
+            media_type = media.media_type_of(name)
         if not isinstance(media_type, str) or not media_type:
             raise ConfigurationError(f"a media type is like 'image/png', not {media_type!r}")
         made = object.__new__(cls)
@@ -82,10 +84,12 @@ class Artifact:
         cls, path: str | os.PathLike[str], *, media_type: str | None = None, name: str | None = None
     ) -> Artifact:
         """The content of a file; it is read when the artifact is stored."""
-        source = Path(os.path.abspath(os.fspath(path)))
+        if not isinstance(path, (str, os.PathLike)) or isinstance(os.fspath(path), bytes):
+            raise ConfigurationError(f"from_file takes the path of a file, not {path!r}")
+        source = Path(os.path.abspath(path))
         if not source.is_file():
             raise ConfigurationError(f"there is no file {source}")
-        made = cls._new(name or source.name, media_type or media.media_type_of(source.name))
+        made = cls._new(name or source.name, media_type)
         made._source = source
         return made
 
@@ -100,7 +104,7 @@ class Artifact:
         """Content that is at hand."""
         if not isinstance(data, (bytes, bytearray, memoryview)):
             raise ConfigurationError(f"from_bytes takes bytes, not {type(data).__name__}")
-        made = cls._new(name, media_type or media.media_type_of(name))
+        made = cls._new(name, media_type)
         made._source = bytes(data)
         return made
 
@@ -109,7 +113,13 @@ class Artifact:
         cls, text: str, *, media_type: str = "text/plain", name: str | None = None
     ) -> Artifact:
         """A text, as UTF-8."""
-        return cls.from_bytes(text.encode(), media_type=media_type, name=name)
+        if not isinstance(text, str):
+            raise ConfigurationError(f"from_text takes a str, not {type(text).__name__}")
+        try:
+            data = text.encode()
+        except UnicodeEncodeError as error:
+            raise ConfigurationError(f"from_text takes what UTF-8 can say: {error}") from error
+        return cls.from_bytes(data, media_type=media_type, name=name)
 
     _claim: Claim | None
     _shelf: Reader | None
@@ -218,9 +228,7 @@ class Artifact:
         """The content as a local file, a copy of your own that goes with this process."""
         if self._copy is None:
             folder = tempfile.TemporaryDirectory(prefix="lgd-artifact-")
-            # Only the last part of the name: it may come from anybody.
-            base = os.path.basename((self.name or "").replace("\\", "/")) or "artifact"
-            path = Path(folder.name) / ("artifact" if base in (".", "..") else base[-200:])
+            path = Path(folder.name) / _file_name(self.name or "")
             with self.open() as source, path.open("wb") as file:
                 while block := source.read(CHUNK):
                     file.write(block)
@@ -315,6 +323,24 @@ class Artifact:
         if self._claim is None:
             self._shelf, self._claim = shelf, claim
 
+    # ---- pydantic: a field of a state that is a model, and the schema of a graph ---------------
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        told = core_schema.plain_serializer_function_ser_schema(cls._told, when_used="json")
+        return core_schema.is_instance_schema(cls, serialization=told)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> dict[str, Any]:
+        return {"type": "object", "title": cls.__name__}
+
+    def _told(self) -> dict[str, Any]:
+        """What JSON says of it, without the content."""
+        told = {"name": self.name, "media_type": self.media_type, "size": self.size}
+        return {**told, "sha256": self.sha256}
+
     # ---- showing -----------------------------------------------------------------------------
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
@@ -322,6 +348,13 @@ class Artifact:
 
     def _lgd_html_(self) -> str:
         return show.html(self)
+
+
+def _file_name(name: str) -> str:
+    """The last part of a name, as a file can have it: it may come from anybody."""
+    last = os.path.basename(name.replace("\\", "/")).replace("\0", "")
+    last = last.encode(errors="replace")[-200:].decode(errors="ignore")
+    return "artifact" if last in ("", ".", "..") else last
 
 
 def _restored(

@@ -29,6 +29,12 @@ obstore counts 30 seconds for a whole object by default: large ones would never 
 """
 LONGEST = "1day"
 _REFUSED = ("PermissionDeniedError", "UnauthenticatedError")
+_CLIENT_OPTIONS = (
+    *("allow_http", "allow_invalid_certificates", "connect_timeout", "read_timeout", "timeout"),
+    *("proxy_url", "proxy_ca_certificate", "proxy_excludes", "pool_idle_timeout", "user_agent"),
+    *("http1_only", "http2_only", "randomize_addresses"),
+)
+_ODD = re.compile(r"[\\\x00-\x1f\x7f]")
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
 _UNCONDITIONAL = re.compile(r"NotSupportedError|NotImplemented|\b501\b")
 
@@ -64,12 +70,14 @@ class ObjectArtifacts(ArtifactStore):
             )
         if "@" in parts.netloc and parts.scheme in ("s3", "gs"):
             raise ConfigurationError("credentials do not belong into the URL: pass them as options")
+        prefix = parts.path.strip("/")
+        # Stores have no place for such keys, or list them under another name.
+        if _ODD.search(url) or {"", ".", ".."} & set(prefix.split("/") if prefix else ()):
+            raise ConfigurationError(f"{url!r}: such a prefix does not name one place: use another")
         self.url = url.rstrip("/")
-        patience = {"read_timeout": SILENCE, "timeout": LONGEST}
-        self._options = {
-            **options,
-            "client_options": {**patience, **(options.get("client_options") or {})},
-        }
+        client = {"read_timeout": SILENCE, "timeout": LONGEST}
+        client.update(options.get("client_options") or _client_environment(parts.scheme))
+        self._options = {**options, "client_options": client}
         self._made: Any = None
         self._can_create = True
 
@@ -189,6 +197,13 @@ class ObjectArtifacts(ArtifactStore):
         if isinstance(error, FileNotFoundError) or _NO_BUCKET.search(text):
             return StorageError(f"{where}: there is no such bucket ({_short(text)})")
         return ArtifactsUnreachable(f"{where}: it does not answer as it should ({_short(text)})")
+
+
+def _client_environment(scheme: str) -> dict[str, str]:
+    """The options of a client that the environment names; obstore reads none beside others."""
+    start = {"s3": "AWS_", "s3a": "AWS_", "gs": "GOOGLE_"}.get(scheme, "AZURE_")
+    found = {name: os.environ.get(start + name.upper()) for name in _CLIENT_OPTIONS}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _filled(source: BinaryIO) -> bytes:

@@ -119,11 +119,16 @@ def open_store(target: object) -> ArtifactStore:
         raise ConfigurationError(
             f"artifacts is a store, a URL like s3://bucket/prefix, a folder, or None: {target!r}"
         )
-    scheme = urllib.parse.urlsplit(target).scheme
     if "://" not in target:
         return FileArtifacts(target)
-    if scheme == "memory":
+    try:
+        parts = urllib.parse.urlsplit(target)
+    except ValueError as error:
+        raise ConfigurationError(f"{target!r} is not a URL: {error}") from error
+    if parts.scheme == "memory":
         return MemoryArtifacts(target)
-    if scheme == "file":
-        return FileArtifacts(urllib.parse.unquote(urllib.parse.urlsplit(target).path))
+    if parts.scheme == "file":
+        if parts.netloc not in ("", "localhost"):
+            raise ConfigurationError(f"{target!r} names the host {parts.netloc!r}: file:///folder")
+        return FileArtifacts(urllib.parse.unquote(parts.path))
     return ObjectArtifacts(target)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import pickle
 import subprocess
@@ -16,6 +17,8 @@ import backends
 import objectstore
 import pytest
 from langchain_core.messages import HumanMessage
+from langgraph.graph import StateGraph
+from pydantic import BaseModel
 from shelves import NOISE, config, objects, put, values
 
 from langgraph_durable import (
@@ -258,6 +261,59 @@ def test_artifacts_show_themselves_and_go_into_messages() -> None:
     message = HumanMessage([{"type": "text", "text": "what is it?"}, image.as_content()])
     assert message.content_blocks[1]["mime_type"] == "image/png"
     assert image.data_url().startswith("data:image/png;base64,")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Artifact(),
+        lambda: Artifact.from_file("/nowhere"),
+        lambda: Artifact.from_file("/tmp"),
+        lambda: Artifact.from_file(5),
+        lambda: Artifact.from_file(b"/tmp/x"),
+        lambda: Artifact.from_bytes("text"),
+        lambda: Artifact.from_text(b"bytes"),
+        lambda: Artifact.from_text("\ud800"),
+        lambda: Artifact.from_bytes(b"x", name=5),
+        lambda: Artifact.from_bytes(b"x", media_type=""),
+    ],
+)
+def test_what_is_no_artifact_is_refused_at_once(make: Callable[[], Artifact]) -> None:
+    with pytest.raises(ConfigurationError):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("../../etc/passwd", "passwd"),
+        ("c:\\folder\\x.txt", "x.txt"),
+        ("a\0b", "ab"),
+        ("\ud800.txt", "?.txt"),
+        ("ü" * 300, "ü" * 100),
+        ("..", "artifact"),
+        (None, "artifact"),
+    ],
+)
+def test_any_name_makes_a_file_within_its_folder(name: Any, file: str, tmp_path: Path) -> None:
+    with SqliteSaver(tmp_path / "a.db") as saver:
+        put(saver, "t", {"a": Artifact.from_bytes(b"x", name=name)})
+        found = values(saver, "t")["a"]
+        assert (found.name, found.path().name, found.path().read_bytes()) == (name, file, b"x")
+
+
+def test_an_artifact_is_a_field_of_a_model() -> None:
+    class State(BaseModel):
+        file: Artifact | None = None
+
+    state = State(file=Artifact.from_text("x", name="n"))
+    told = {"name": "n", "media_type": "text/plain", "size": 1, "sha256": state.file.sha256}
+    assert json.loads(state.model_dump_json())["file"] == told
+    assert state.model_dump()["file"] is state.file
+    graph = StateGraph(State).add_node("work", lambda state: {}).set_entry_point("work").compile()
+    assert "Artifact" in str(graph.get_input_jsonschema())
+    with pytest.raises(ValueError, match="Artifact"):
+        State(file=b"x")
 
 
 def test_a_timeline_shows_an_artifact_as_itself(tmp_path: Path) -> None:

@@ -164,7 +164,15 @@ def test_a_collector_that_is_cut_off_leaves_no_marks(
         assert values(saver, "t") == {"a": NOISE + bytes([1])}
 
 
-def test_own_options_of_the_client_are_kept() -> None:
+def test_own_options_of_the_client_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = objectstore.shared()
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    monkeypatch.setenv("AWS_TIMEOUT", "9s")
+    by_environment = server.store("x")._options | {"client_options": None}
+    store = object_stores.ObjectArtifacts("s3://lgd/x", **by_environment)
+    assert store.stat("lgd-x/a/nothing") is None
+    given = store._options["client_options"]
+    assert (given["timeout"], given["read_timeout"]) == ("9s", object_stores.SILENCE)
     store = objectstore.shared().store("x", client_options={"timeout": "7s"})
     given = store._options["client_options"]
     assert (given["timeout"], given["read_timeout"]) == ("7s", object_stores.SILENCE)

@@ -129,6 +129,25 @@ def test_options_come_from_urls(tmp_path: Path) -> None:
         {"artifacts": "ftp://host/x"},
         {"artifacts": "s3://key:secret@bucket"},
         {"artifacts": []},
+        {"artifacts": [None, None]},
+        {"artifacts": True},
+        {"artifacts": b"/tmp/artifacts"},
+        {"artifacts": "a\0b"},
+        {"artifacts": "file://host/folder"},
+        {"artifacts": "file://"},
+        {"artifacts": "http://[host/x"},
+        {"artifacts": "s3:///prefix"},
+        {"artifacts": "s3://bucket/a//b"},
+        {"artifacts": "s3://bucket/../b"},
+        {"artifacts": "s3://bucket/a\\b"},
+        {"artifacts": "s3://bucket/a\nb"},
+        {"artifacts": "s3://bucket/a?b"},
+        {"artifacts": "s3://bucket/a#b"},
+        {"offload_above": -1},
+        {"offload_above": True},
+        {"offload_above": None},
+        {"offload_above": 1.5},
+        {"offload_above": float("inf")},
         {"offload_above": "much"},
         {"on_missing_artifact": "ignore"},
     ],
@@ -136,6 +155,26 @@ def test_options_come_from_urls(tmp_path: Path) -> None:
 def test_wrong_options_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         SqliteSaver(":memory:", **options)
+
+
+@pytest.mark.parametrize("prefix", ["ü x/ä", "a%20b", "a+b;c,d", "*[x]{y}|'~$", "☃"])
+def test_a_prefix_of_odd_characters_is_one_place(prefix: str, tmp_path: Path) -> None:
+    store = objectstore.shared().store(f"{tmp_path.name}/{prefix}")
+    with SqliteSaver(tmp_path / "a.db", artifacts=store) as saver:
+        put(saver, "t", {"a": NOISE})
+        assert values(saver, "t") == {"a": NOISE}
+        assert len(objects(store, saver)) == 1
+        saver.delete_thread("t")
+        assert saver.collect_artifacts(grace=0).removed == 1
+
+
+@pytest.mark.parametrize("above", [0, "0", 1, "1 KiB"])
+def test_small_thresholds_are_kept(above: Any, backend: backends.Open, tmp_path: Path) -> None:
+    state = {"a": "x" * 2000, "b": [1, "y" * 60], "c": "", "d": {}, "e": Artifact.from_text("")}
+    with backend(tmp_path, artifacts=tmp_path / "artifacts", offload_above=above) as saver:
+        put(saver, "t", state)
+    with backend(tmp_path, artifacts=tmp_path / "artifacts") as saver:
+        assert values(saver, "t") == state
 
 
 def test_a_store_in_memory_offloads_to_memory() -> None:
