@@ -13,6 +13,7 @@ from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from playwright.sync_api import Browser, sync_playwright
 from test_timeline import HOSTILE, PICTURE, at, made_of, simple
+from test_timeline_trouble import nested
 
 from langgraph_durable import Artifact, Timeline
 
@@ -111,4 +112,44 @@ def test_a_click_opens_a_step_and_shows_what_changed(
     assert page.locator("script, img").count() == 0
     assert requests == [saved.as_uri()]
     assert alerts == []
+    page.close()
+
+
+@pytest.mark.parametrize("width", [360, 1200])
+def test_a_page_is_as_wide_as_the_window(browser: Browser, saved: Path, width: int) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 700})
+    page.goto(saved.as_uri())
+    page.evaluate("document.querySelectorAll('details').forEach(it => it.open = true)")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    heads = page.locator(".head .node")
+    assert all(heads.nth(at).is_visible() for at in range(heads.count()))
+    page.close()
+
+
+def test_a_click_expands_a_sub_graph_in_place(browser: Browser, tmp_path: Path) -> None:
+    graph = nested(InMemorySaver())
+    graph.invoke({}, at("t"))
+    page = browser.new_page()
+    page.goto(Timeline(graph, "t").to_html(tmp_path / "run.html").as_uri())
+    run = page.locator("details.run").first
+    inner = run.locator(".node", has_text="split").first
+    assert not inner.is_visible()
+    run.locator("> summary").click()
+    assert inner.is_visible()
+    run.locator("details.run > summary").first.click()
+    assert run.locator(".node", has_text="deep").first.is_visible()
+    page.close()
+
+
+def test_the_lines_of_the_tree_meet_the_dots(browser: Browser, saved: Path) -> None:
+    page = browser.new_page()
+    page.goto(saved.as_uri())
+    middles = "it => { const b = it.getBoundingClientRect(); return b.left + b.width / 2 }"
+    ends = "it => it.getBoundingClientRect().right"
+    bend = page.locator(".bend").first
+    fork = page.locator(".row", has=page.locator(".bend")).first.locator(".dot").first
+    assert abs(bend.evaluate(ends) - fork.evaluate(middles)) <= 2
+    main = page.locator(".row").first
+    rail, dot = main.locator(".rail").first, main.locator(".dot").first
+    assert abs(rail.evaluate(middles) - dot.evaluate(middles)) <= 1
     page.close()
