@@ -184,6 +184,22 @@ def test_writes_of_a_saver_nobody_knows_keep_their_order(
     assert contents(target) == contents(source)
 
 
+@pytest.mark.parametrize("base", [InMemorySaver, StockSaver])
+def test_what_a_subclass_hides_is_not_gone_around(base: Any, open_saver: Any) -> None:
+    class OneTenant(base):  # type: ignore[misc]
+        def list(self, config: Any, **more: Any) -> Iterator[Any]:
+            for found in super().list(config, **more):
+                if found.config["configurable"]["thread_id"] != "of another tenant":
+                    yield found
+
+    conn = sqlite3.connect(":memory:", check_same_thread=False)
+    source, target = OneTenant(*([conn] if base is StockSaver else [])), open_saver("sqlite", "new")
+    for name in ("mine", "of another tenant"):
+        histories.run(source, name, turns=0)
+    assert copy_store(source, target).threads == 1
+    assert {key[0] for key in contents(target)} == {"mine"}
+
+
 def test_async_savers_are_copied_on_their_loop(tmp_path: Path) -> None:
     async def body() -> None:
         async with AsyncSqliteSaver.from_conn_string(str(tmp_path / "stock.db")) as stock:
