@@ -41,8 +41,7 @@ def test_an_adoption_killed_at_any_statement_goes_on_where_it_was(
 ) -> None:
     old, path = tmp_path / "old.db", tmp_path / "agent.db"
     with StockSaver.from_conn_string(str(old)) as stock:
-        for n in range(2):
-            histories.run(stock, f"t{n}", turns=1)
+        histories.run(stock, "t", turns=0)
         histories.run_deltas(stock, "deltas", turns=2)
         before = contents(stock)
     shutil.copy(old, path)
