@@ -28,7 +28,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver as StockSaver
 from langgraph.types import Command
 
-from langgraph_durable import ConfigurationError, SqliteSaver, UnsafeTypeError
+from langgraph_durable import ConfigurationError, SqliteSaver, StorageReadOnly, UnsafeTypeError
 from langgraph_durable._core.storage import Storage
 from langgraph_durable._sqlite.adoption import AdoptingStorage
 from langgraph_durable.testing.model import Coloured, finish
@@ -391,6 +391,15 @@ def test_a_read_only_file_without_old_threads_is_read(path: Path, stock: StockSa
     stock.setup()
     with SqliteSaver(f"file:{path}?mode=ro") as reader:
         assert contents(reader) == before
+
+
+def test_a_read_only_file_with_old_threads_says_what_to_do(before: Before, path: Path) -> None:
+    with (
+        SqliteSaver(f"file:{path}?mode=ro") as reader,
+        pytest.raises(StorageReadOnly, match=r"open a copy of the file that can be written"),
+    ):
+        reader.get_tuple(thread("t"))
+    assert stock_rows(path) > 0
 
 
 def test_rows_that_come_after_all_the_same_are_adopted_by_the_next_saver(

@@ -195,6 +195,12 @@ STAYS = (
 )
 
 
+COPY_IT = (
+    "Threads of langgraph-checkpoint-sqlite are moved into our tables before they are read: open a "
+    "copy of the file that can be written."
+)
+
+
 def _where(place: stock.Place) -> str:
     return f"thread {place.thread_id!r}, checkpoint {place.id}"
 
@@ -239,9 +245,9 @@ class AdoptingStorage(SqliteStorage):
         if found.untold:
             try:
                 found = await Transaction(_take_over, writes=True, about=about)
-            except StorageReadOnly:
+            except StorageReadOnly as error:
                 if found.threads:
-                    raise
+                    raise StorageReadOnly(f"{error} {COPY_IT}") from error
         if found.threads:
             many = len(found.threads)
             logger.info("%d threads of langgraph-checkpoint-sqlite will be adopted", many)
