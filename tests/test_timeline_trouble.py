@@ -16,6 +16,7 @@ from typing import Annotated, Any, NamedTuple, TypedDict
 
 import backends
 import pytest
+import servers
 from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
@@ -50,17 +51,36 @@ __all__ = ["saver"]  # the fixture
 # ---- damage and deletion ------------------------------------------------------------------------
 
 
-@pytest.fixture(params=[0, 2, 3], ids=["first", "middle", "last"])
-def damaged(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    """A thread of four steps, one of which has a changed byte."""
-    with backends.hasty_sqlite(tmp_path) as saver:
-        simple(saver).invoke({}, at("t"))
-        ids = [step.id for step in Timeline(saver, "t")]
-    wrong = ids[request.param]
+def harm_sqlite(place: Path, id: str) -> None:
     change = "body = cast(substr(body, 1, 40) || x'01' || substr(body, 42) as blob)"
-    with sqlite3.connect(tmp_path / "agent.db") as file:
-        assert file.execute(f"update lgd_checkpoints set {change} where id = ?", [wrong]).rowcount
-    with backends.hasty_sqlite(tmp_path) as saver:
+    with sqlite3.connect(place / "agent.db") as file:
+        assert file.execute(f"update lgd_checkpoints set {change} where id = ?", [id]).rowcount
+
+
+def harm_valkey(place: Path, id: str) -> None:
+    with servers.shared("valkey").client() as client:
+        (key,) = client.scan_iter(f"{servers.prefix_for(place)}:*", _type="hash")
+        field = f"c{id}\0".encode()
+        stored = client.hget(key, field)
+        client.hset(key, field, stored[:60] + bytes([stored[60] ^ 1]) + stored[61:])
+
+
+HARM = {"sqlite": harm_sqlite, "valkey": harm_valkey}
+
+
+@pytest.fixture(params=[0, 2, 3], ids=["first", "middle", "last"])
+def place_of_damage(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+@pytest.fixture(params=HARM)
+def damaged(request: pytest.FixtureRequest, place_of_damage: int, tmp_path: Path) -> Any:
+    """A thread of four steps, one of which has a changed byte."""
+    with backends.EVERYWHERE[request.param](tmp_path) as saver:
+        simple(saver).invoke({}, at("t"))
+        wrong = Timeline(saver, "t")[place_of_damage].id
+    HARM[request.param](tmp_path, wrong)
+    with backends.EVERYWHERE[request.param](tmp_path) as saver:
         yield Timeline(simple(saver), "t"), wrong
 
 

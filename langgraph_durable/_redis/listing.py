@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 from langgraph_durable._core.records import (
     CheckpointRow,
     Cursor,
+    Items,
     Loaded,
     Page,
     Selection,
@@ -153,8 +154,10 @@ async def _complete(
     )
     writes = await _writes_of(thread_id, at, places)
     pairs = list(zip(picked, writes, strict=True))
-    refs = [ref for row, own in pairs for ref in rows.all_refs(thread_id, row, own)]
-    found = await fetch(thread_id, at, refs) if items else {}
+    found: Items = {}
+    if items:  # or nothing need be known of references, which may be damaged
+        refs = [ref for row, own in pairs for ref in rows.all_refs(thread_id, row, own)]
+        found = await fetch(thread_id, at, refs)
     return tuple(
         Loaded(thread_id, mark.stamp, row, own, found, row.parent is not None and not stored)
         for (row, own), stored in zip(pairs, there, strict=True)
