@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from langgraph_durable._core.pruning import ThreadPlan
 from langgraph_durable._core.units import shown_bytes
@@ -79,8 +80,8 @@ def table(rows: Sequence[Sequence[object]]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class ThreadStats:
-    """How much there is of one thread; `channels` says items and bytes by channel, if asked for."""
+class ChannelStats:
+    """How much there is of one channel: in how many checkpoints and writes, and their items."""
 
     checkpoints: int
     writes: int
@@ -89,7 +90,13 @@ class ThreadStats:
     oldest: float | None
     newest: float | None
     """Seconds since 1970, where ids tell the time (LangGraph's do)."""
-    channels: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadStats(ChannelStats):
+    """How much there is of one thread, and by channel, if that was asked for."""
+
+    channels: Mapping[str, ChannelStats] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +125,16 @@ class Stats:
         return self._sum("bytes")
 
     def __str__(self) -> str:
-        head = ("thread", "", "checkpoints", "writes", "items", "bytes")
+        named = "channel" if any(each.channels for each in self.threads.values()) else ""
+        head = ("thread", named, "checkpoints", "writes", "items", "bytes")
         rows = [
-            (name, "", t.checkpoints, t.writes, t.items, shown_bytes(t.bytes))
-            for name, t in self.threads.items()
+            (*names, of.checkpoints, of.writes, of.items, shown_bytes(of.bytes))
+            for *names, of in self._parts()
         ]
-        total = ("total", "", self.checkpoints, self.writes, self.items, shown_bytes(self.bytes))
-        return table([head, *rows, total])
+        return table([head, *rows])
+
+    def _parts(self) -> Iterator[tuple[str, str, Any]]:
+        for thread_id, each in self.threads.items():
+            yield thread_id, "", each
+            yield from (("", channel, of) for channel, of in each.channels.items())
+        yield "total", "", self

@@ -17,14 +17,21 @@ from langchain_core.runnables import RunnableConfig
 
 from langgraph_durable import addresses
 from langgraph_durable._core.pruning import Pruner, added
-from langgraph_durable._core.records import Removed
+from langgraph_durable._core.records import Measured, Removed
 from langgraph_durable._core.retention import id_time
 from langgraph_durable._core.units import in_bytes, in_seconds
 from langgraph_durable.automatic import Backend, Steps
 from langgraph_durable.background import Rounds
 from langgraph_durable.errors import ConfigurationError
 from langgraph_durable.policies import Duration, Policy, Size
-from langgraph_durable.reports import Deleted, PrunePlan, PruneReport, Stats, ThreadStats
+from langgraph_durable.reports import (
+    ChannelStats,
+    Deleted,
+    PrunePlan,
+    PruneReport,
+    Stats,
+    ThreadStats,
+)
 
 if TYPE_CHECKING:
     from langgraph_durable._core.engine import Engine
@@ -141,7 +148,8 @@ class Retention:
         if dry_run:
             return self.plan_prune(thread_ids, strategy=strategy)
         policy, named = checked_policy(strategy), named_threads(thread_ids)
-        return self._now(lambda do: self._prune(do, named, policy, progress))
+        tell = _checked_progress(progress)
+        return self._now(lambda do: self._prune(do, named, policy, tell))
 
     async def aprune(
         self,
@@ -155,7 +163,8 @@ class Retention:
         if dry_run:
             return await self.aplan_prune(thread_ids, strategy=strategy)
         policy, named = checked_policy(strategy), named_threads(thread_ids)
-        return await self._later(lambda do: self._prune(do, named, policy, progress))
+        tell = _checked_progress(progress)
+        return await self._later(lambda do: self._prune(do, named, policy, tell))
 
     async def _prune(
         self, do: Do, named: Sequence[str] | None, policy: Policy, progress: Progress | None
@@ -215,13 +224,15 @@ class Retention:
 
     def apply_prune(self, plan: PrunePlan, *, progress: Progress | None = None) -> PruneReport:
         """Remove what a plan names. What was written since, or must stay by now, stays."""
-        return self._now(lambda do: self._apply(do, plan, progress))
+        tell = _checked_progress(progress)
+        return self._now(lambda do: self._apply(do, plan, tell))
 
     async def aapply_prune(
         self, plan: PrunePlan, *, progress: Progress | None = None
     ) -> PruneReport:
         """`apply_prune`, off the event loop."""
-        return await self._later(lambda do: self._apply(do, plan, progress))
+        tell = _checked_progress(progress)
+        return await self._later(lambda do: self._apply(do, plan, tell))
 
     async def _apply(self, do: Do, plan: PrunePlan, progress: Progress | None) -> PruneReport:
         if not isinstance(plan, PrunePlan):
@@ -285,11 +296,12 @@ class Retention:
 
     def untag(self, config: RunnableConfig, *tags: str) -> None:
         """Take tags from a checkpoint; all of them, if none is named."""
-        self._backend.finish(self._retag(config, (), gone=tags or None))
+        self._backend.finish(self._retag(config, (), gone=(tags and _checked_tags(tags)) or None))
 
     async def auntag(self, config: RunnableConfig, *tags: str) -> None:
         """`untag`, off the event loop."""
-        await self._backend.run(self._retag(config, (), gone=tags or None), writes=True)
+        gone = tags and _checked_tags(tags)
+        await self._backend.run(self._retag(config, (), gone=gone or None), writes=True)
 
     async def _retag(
         self, config: RunnableConfig, new: Sequence[str], *, gone: Sequence[str] | None
@@ -385,19 +397,13 @@ class Retention:
             by_channel = {}
             if channels:
                 by_channel = await do(self._pruner.channels(thread_id), writes=False)
-            oldest, newest = (
-                None if end is None else id_time(end) for end in (measured.oldest, measured.newest)
-            )
-            found[thread_id] = ThreadStats(
-                measured.checkpoints,
-                measured.writes,
-                measured.items,
-                measured.bytes,
-                oldest,
-                newest,
-                by_channel,
-            )
+            parts = {name: ChannelStats(*_dated(each)) for name, each in by_channel.items()}
+            found[thread_id] = ThreadStats(*_dated(measured), parts)
         return Stats(found)
+
+
+def _dated(some: Measured) -> tuple[int, int, int, int, float | None, float | None]:
+    return *some[:4], id_time(some.oldest or ""), id_time(some.newest or "")
 
 
 def _counts(some: Deleted) -> tuple[int, ...]:
@@ -408,6 +414,12 @@ def named_threads(thread_ids: Sequence[str] | None) -> Sequence[str] | None:
     if thread_ids is None:
         return None
     return [addresses.thread(each) for each in addresses.several("thread_ids", thread_ids)]
+
+
+def _checked_progress(progress: object) -> Progress | None:
+    if progress is not None and not callable(progress):
+        raise ConfigurationError(f"progress is a function of two numbers, not {progress!r}")
+    return cast("Progress | None", progress)
 
 
 def _checked_tags(tags: Sequence[str]) -> Sequence[str]:

@@ -9,14 +9,15 @@ import random
 import sqlite3
 import threading
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, TypedDict, cast
 
 import backends
 import pytest
+import servers
 from langgraph.channels import DeltaChannel
 from langgraph.checkpoint.base.id import uuid6
 from langgraph.graph import END, START, StateGraph
-from langgraph.types import Command, interrupt
+from langgraph.types import Command, Overwrite, interrupt
 
 from langgraph_durable import (
     ConfigurationError,
@@ -302,10 +303,19 @@ def test_deletes_say_what_they_removed_and_stats_agree(saver: DurableSaver) -> N
     stats = saver.stats(channels=True)
     assert set(stats.threads) == {"t", "u", "v"}
     one = stats.threads["t"]
-    assert one.channels["log"][0] >= 2
+    log = one.channels["log"]
+    assert log.writes == 4
+    assert log.items >= 3
+    assert 0 < log.checkpoints <= one.checkpoints
+    assert 0 < log.bytes <= one.bytes
+    assert "" not in one.channels  # what the saver notes for itself is nobody's channel
+    shown = [line.split() for line in str(stats).splitlines()]
+    assert ["log", f"{log.checkpoints}", "4", f"{log.items}"] in [line[:4] for line in shown]
     assert one.oldest
     assert one.newest
-    assert one.oldest <= one.newest
+    assert log.oldest
+    assert log.newest
+    assert one.oldest <= log.oldest <= log.newest <= one.newest
     gone = saver.delete_thread("t")
     assert (gone.checkpoints, gone.items) == (one.checkpoints, one.items)
     assert gone.bytes > 0
@@ -423,6 +433,43 @@ def test_pruning_in_the_background_meets_writers(tmp_path: Path) -> None:
             saver.prune(strategy=KeepLast(2))
             assert len(list(saver.list(CONFIG))) == 2
             assert next(iter(saver.list(CONFIG))).checkpoint["channel_values"]["log"]
+
+
+def test_nothing_is_removed_for_a_call_that_makes_no_sense(saver: DurableSaver) -> None:
+    chat(saver, 2)
+    before, wrong = everything(saver), cast("Any", 5)
+    plan = saver.plan_prune(strategy=KeepLast(1))
+    for call in (
+        lambda: saver.prune(progress=wrong),
+        lambda: saver.prune(strategy=wrong),
+        lambda: saver.apply_prune(wrong),
+        lambda: saver.apply_prune(plan, progress=wrong),
+        lambda: saver.untag(CONFIG, wrong),
+        lambda: saver.delete_threads(),
+        lambda: saver.delete_threads(filter={}),
+        lambda: saver.delete_threads([""]),
+        lambda: asyncio.run(saver.aprune(progress=wrong)),
+        lambda: asyncio.run(saver.aapply_prune(plan, progress=wrong)),
+        lambda: asyncio.run(saver.auntag(CONFIG, wrong)),
+    ):
+        with pytest.raises(ConfigurationError):
+            call()
+    assert everything(saver) == before
+
+
+def test_a_server_gets_its_memory_back(tmp_path: Path) -> None:
+    with backends.ALL["valkey"](tmp_path) as saver, servers.shared("valkey").client() as client:
+        key = saver._engine.storage.context.keys.thread("t").hash  # type: ignore[attr-defined]
+        graph = StateGraph(State)
+        graph.add_node("a", lambda state: {"log": [random.randbytes(5_000).hex()]})
+        graph.add_edge(START, "a")
+        for _ in range(10):
+            graph.compile(checkpointer=saver).invoke({"log": []}, CONFIG)
+        graph.compile(checkpointer=saver).update_state(CONFIG, {"log": Overwrite([])})
+        before = client.memory_usage(key, samples=0)
+        report: Any = saver.prune(["t"], strategy=KeepLast(1))
+        assert report.bytes > 50_000
+        assert before - (client.memory_usage(key, samples=0) or 0) > 50_000
 
 
 @pytest.mark.parametrize("policy", [*POLICIES, DropIdle("90d"), Finished("1h", "nothing")])

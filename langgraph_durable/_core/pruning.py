@@ -10,18 +10,21 @@ not named stays, and so does what has become a head, or waits for an answer, sin
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from langgraph_durable._core import lineage, retention
 from langgraph_durable._core.engine import Engine, Place
 from langgraph_durable._core.records import (
+    ORIGIN,
     CheckpointRow,
     Edit,
     Listing,
     Measured,
+    Ref,
     Removed,
+    Spines,
     WriteRow,
     numbers,
     order_of,
@@ -188,18 +191,39 @@ class Pruner:
     async def measure(self, thread_id: str) -> Measured | None:
         return await self._storage.measure(thread_id)
 
-    async def channels(self, thread_id: str) -> dict[str, tuple[int, int]]:
-        """Items and bytes that the checkpoints of a thread hold in each channel."""
+    async def channels(self, thread_id: str) -> dict[str, Measured]:
+        """How much there is of each channel: who holds a value of it, and what that takes."""
         listing = await self._storage.survey(thread_id, weigh=True)
         if listing is None:
             return {}
-        held: dict[str, set[int]] = {}
+        found: dict[str, _Held] = {}
         for row in _rows(listing):
             for ref in unpack_refs(row.refs):
-                own = held.setdefault(ref.channel, set())
-                own.update(numbers(ref.spine), order_of(ref, listing.spines))
-        sizes = listing.sizes
-        return {ch: (len(own), sum(sizes.get(n, 0) for n in own)) for ch, own in held.items()}
+                if ref.kind != ORIGIN:
+                    found.setdefault(ref.channel, _Held()).add(row, ref, listing.spines)
+        return {channel: held.measured(listing.sizes) for channel, held in sorted(found.items())}
+
+
+@dataclass(slots=True)
+class _Held:
+    """The records that hold something of a channel, and the items that they refer to."""
+
+    ids: set[retention.Place] = field(default_factory=set)
+    writes: int = 0
+    items: set[int] = field(default_factory=set)
+
+    def add(self, row: CheckpointRow | WriteRow, ref: Ref, spines: Spines) -> None:
+        if isinstance(row, WriteRow):
+            self.writes += 1
+        else:
+            self.ids.add((row.ns, row.id))
+        self.items.update(numbers(ref.spine), order_of(ref, spines))
+
+    def measured(self, sizes: Mapping[int, int]) -> Measured:
+        size = sum(sizes.get(n, 0) for n in self.items)
+        ids = [id for _, id in self.ids]
+        ends = min(ids, default=None), max(ids, default=None)
+        return Measured(len(ids), self.writes, len(self.items), size, *ends)
 
 
 def _rows(listing: Listing) -> Iterator[CheckpointRow | WriteRow]:

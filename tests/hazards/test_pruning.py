@@ -7,6 +7,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import pytest
 import redis
 import scan
 import victim
@@ -69,6 +70,7 @@ def test_nobody_notices_that_others_prune(
 THREADS, STEPS, KEPT = 8, 12, 3
 
 
+@pytest.mark.timeout(3600)
 def test_a_prune_that_is_killed_leaves_whole_checkpoints_and_can_be_continued(
     tmp_path: Path, kind: str, long: bool, dice: random.Random, victims: ForkServer
 ) -> None:
