@@ -196,8 +196,8 @@ STAYS = (
 
 
 COPY_IT = (
-    "Threads of langgraph-checkpoint-sqlite are moved into our tables before they are read: open a "
-    "copy of the file that can be written."
+    "If langgraph-checkpoint-sqlite wrote it: its threads are moved into our tables before they "
+    "are read, so open a copy of the file that can be written."
 )
 
 
@@ -241,13 +241,14 @@ class AdoptingStorage(SqliteStorage):
 
     async def _take_over(self, about: str) -> Collection[str]:
         """What is to be adopted, once no stock saver can add to it."""
-        found = await Transaction(_look, writes=False, about=about)
-        if found.untold:
-            try:
+        found = None
+        try:
+            found = await Transaction(_look, writes=False, about=about)
+            if found.untold:
                 found = await Transaction(_take_over, writes=True, about=about)
-            except StorageReadOnly as error:
-                if found.threads:
-                    raise StorageReadOnly(f"{error} {COPY_IT}") from error
+        except StorageReadOnly as error:
+            if found is None or found.threads:
+                raise StorageReadOnly(f"{error} {COPY_IT}") from error
         if found.threads:
             many = len(found.threads)
             logger.info("%d threads of langgraph-checkpoint-sqlite will be adopted", many)
