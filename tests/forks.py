@@ -29,9 +29,13 @@ def import_path(*folders: Path) -> str:
     )
 
 
+_job = 0
+"""The number of the job that this process does."""
+
+
 def acknowledge(what: str, **details: Any) -> None:
     """Tell the parent, now; a line shorter than PIPE_BUF arrives whole or not at all."""
-    line = json.dumps({"what": what, **details}).encode() + b"\n"
+    line = json.dumps({"job": _job, "what": what, **details}).encode() + b"\n"
     assert len(line) < 4096
     os.write(1, line)
 
@@ -48,8 +52,9 @@ def run_and_exit(work: Callable[..., None], *positional: Any, **named: Any) -> N
 
 def serve(jobs: Mapping[str, Callable[..., None]]) -> None:
     """Fork a child for each job asked for, and say when it has ended."""
+    global _job
     for line in sys.stdin:
-        order = json.loads(line)
+        order, _job = json.loads(line), _job + 1
         child = os.fork()
         if child == 0:
             os.setpgid(0, 0)
@@ -101,14 +106,18 @@ class ForkServer:
             env={**os.environ, "PYTHONPATH": import_path()},
         )
         self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._jobs = 0
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
         for line in self._process.stdout or ():
             self._lines.put(line)
 
-    def _said(self, patience: float) -> Iterator[dict[str, Any]]:
-        """The lines of one child, until it has ended or patience has."""
+    def _said(self, job: int, patience: float) -> Iterator[dict[str, Any]]:
+        """The lines of one child, until it has ended or patience has.
+
+        Those of a child that nobody waited for, because its test had failed, are passed over.
+        """
         end = time.monotonic() + patience
         line = {"what": ""}
         while line["what"] != "ended":
@@ -116,7 +125,10 @@ class ForkServer:
                 line = json.loads(self._lines.get(timeout=max(0.0, end - time.monotonic())))
             except queue.Empty:
                 return
-            yield line
+            if line.pop("job") == job:
+                yield line
+            else:
+                line = {"what": ""}
 
     def start(self, job: str, *, patience: float = 60, **arguments: Any) -> Victim:
         """Fork a child that does this job; whoever waits for it waits at most `patience` s."""
@@ -124,7 +136,8 @@ class ForkServer:
         assert self._process.stdin
         self._process.stdin.write(order)
         self._process.stdin.flush()
-        said = self._said(patience)
+        self._jobs += 1
+        said = self._said(self._jobs, patience)
         born = next(line for line in said if line["what"] == "born")
         return Victim(born["pid"], said)
 
