@@ -118,7 +118,7 @@ def opening(plan: Plan) -> Iterator[Figure]:
     for what, look in looks.items():
         samplers = {name: look_sampler(spot, look) for name, spot in spots.items()}
         promises = []
-        if what in ("repr(Timeline)", "Timeline as HTML"):
+        if count == 10_000 and what in ("repr(Timeline)", "Timeline as HTML"):
             for name, spot in spots.items():  # in the same rounds, for a slow minute hurts both
                 rival = f"get_tuple of {name}"
                 samplers[rival] = look_sampler(spot, looks["get_tuple"])
