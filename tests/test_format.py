@@ -59,7 +59,7 @@ def go_on(saver: Any) -> None:
     assert saver.get_tuple(CONFIG).checkpoint["channel_values"] == make.values(3)
 
 
-@pytest.mark.parametrize("stored", sorted(GOLDEN.glob("*.db.gz")), ids=lambda p: p.stem)
+@pytest.mark.parametrize("stored", sorted(GOLDEN.glob("format-*.db.gz")), ids=lambda p: p.stem)
 def test_a_golden_file_is_read_and_continued(stored: Path, tmp_path: Path) -> None:
     path = tmp_path / "golden.db"
     path.write_bytes(gzip.decompress(stored.read_bytes()))
@@ -82,7 +82,7 @@ def test_a_golden_redis_store_is_read_and_continued(stored: Path, flavour: str) 
 
 def test_every_format_has_its_golden_stores() -> None:
     numbers = range(1, schema.FORMAT + 1)
-    assert {f"format-{n}.db.gz" for n in numbers} == {p.name for p in GOLDEN.glob("*.gz")}
+    assert {f"format-{n}.db.gz" for n in numbers} == {p.name for p in GOLDEN.glob("format-*.gz")}
     numbers = range(1, formats.FORMAT + 1)
     assert {f"format-{n}.redis.json" for n in numbers} == {p.name for p in GOLDEN.glob("*.json")}
 
