@@ -35,7 +35,10 @@ def admin(url: str) -> Iterator[redis.Redis]:
 
 def lives(admin: redis.Redis, saver: RedisSaver, thread: str) -> list[int]:
     """Milliseconds that the keys of a thread have left."""
-    return [admin.pttl(key) for key in saver._storage.context.keys.thread(thread)]
+    with admin.pipeline(transaction=True) as pipe:  # at one moment
+        for key in saver._storage.context.keys.thread(thread):
+            pipe.pttl(key)
+        return pipe.execute()
 
 
 @pytest.mark.parametrize(
