@@ -52,8 +52,8 @@ def checkpoint_field(place: bytes) -> bytes:
     return b"c" + place
 
 
-DIGEST, DIGESTS = 16, 64
-"""Bytes of a task's digest, and how many of them a page holds; as in `scripts/thread.lua`."""
+DIGEST = 16
+"""Bytes of a task's digest; as in `scripts/thread.lua`."""
 
 
 def task_digest(place: bytes, task_id: str) -> bytes:

@@ -168,19 +168,22 @@ async def _writes_of(
     thread_id: str, at: ThreadKeys, places: Sequence[bytes]
 ) -> list[tuple[WriteRow, ...]]:
     """The rows of writes of each place."""
-    tasks: dict[bytes, list[bytes]] = {place: [] for place in places}
+    tasks: dict[bytes, list[rows.Listed]] = {place: [] for place in places}
     left, page = list(places), 0
     while left:
-        listed = await fields(thread_id, at.hash, [keys.tasks_field(place, page) for place in left])
-        for place, digests in zip(left, listed, strict=True):
-            tasks[place] += rows.digests(digests or b"")
-        left = [place for place in left if len(tasks[place]) == (page + 1) * keys.DIGESTS]
+        names = [keys.tasks_field(place, page) for place in left]
+        pages = dict(zip(left, await fields(thread_id, at.hash, names), strict=True))
+        for place, blob in pages.items():
+            tasks[place] += rows.listed(thread_id, place, blob)
+        left = [place for place, blob in pages.items() if len(blob or b"") >= rows.PAGE]
         page += 1
-    names = [keys.task_field(task) for some in tasks.values() for task in some]
-    packed = iter(await fields(thread_id, at.hash, names))
+    apart = [keys.task_field(d) for own in tasks.values() for d, packed in own if packed is None]
+    found = iter(await fields(thread_id, at.hash, apart))
     return [
-        rows.unpack_tasks(thread_id, place, [next(packed) for _ in tasks[place]])
-        for place in places
+        rows.unpack_tasks(
+            thread_id, place, [next(found) if packed is None else packed for _, packed in own]
+        )
+        for place, own in tasks.items()
     ]
 
 

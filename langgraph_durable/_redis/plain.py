@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from langgraph_durable._redis import rows
 from langgraph_durable._redis.keys import (
-    DIGEST,
-    DIGESTS,
     ThreadKeys,
     task_field,
     tasks_field,
@@ -142,18 +141,33 @@ class _Thread:
         self.renew(args[5])
         return [b"OK", self.epoch, self.version, self.tokens], self.writes
 
+    def page_of(self, place: bytes, task: bytes) -> Reading:
+        """The page that lists a task, or else the first with room: its number, and its tasks."""
+        page = 0
+        while True:
+            blob = (yield from self.get(tasks_field(place, page))) or b""
+            if len(blob) < rows.PAGE or task in blob:
+                listed = dict(rows.unpack_page(blob))
+                if len(blob) < rows.PAGE or task in listed:
+                    return page, listed
+            page += 1
+
     def rows_of_writes(self, place: bytes) -> Reading:
         found: list[bytes | None] = []
         page, full = 0, True
         while full:
-            listed = rows.digests((yield from self.get(tasks_field(place, page))) or b"")
-            for digest in listed:
-                packed = yield from self.get(task_field(digest))
+            listed = (yield from self.get(tasks_field(place, page))) or b""
+            try:
+                tasks = rows.unpack_page(listed)
+            except struct.error:
+                tasks = [(b"", listed)]  # the reader will notice
+            for digest, inside in tasks:
+                packed = (yield from self.get(task_field(digest))) if inside is None else inside
                 try:
                     found += [None] if packed is None else [r[2] for r in rows.unpack_task(packed)]
                 except struct.error:
-                    found.append(packed)  # the reader will notice
-            page, full = page + 1, len(listed) == DIGESTS
+                    found.append(packed)
+            page, full = page + 1, len(listed) >= rows.PAGE
         return found
 
 
@@ -204,9 +218,12 @@ def _put_writes(keys: ThreadKeys, args: list[bytes]) -> Twin:
         head = yield from thread.get(b"h" + ns)
         if head != id:
             return thread.answer(b"MOVED", head)
-    packed = yield from thread.get(task_field(task))
     try:
-        held = {row[0]: row for row in rows.unpack_task(packed or b"")}
+        page, listed = yield from thread.page_of(place, task)
+        packed = listed.get(task, b"")
+        if packed is None:
+            packed = (yield from thread.get(task_field(task))) or b""
+        held = {row[0]: row for row in rows.unpack_task(packed)}
     except struct.error:
         return [b"TORN", id], []
     new = [(int(args[k]), int(args[k + 1]), args[k + 2]) for k in range(14, end, 3)]
@@ -217,13 +234,12 @@ def _put_writes(keys: ThreadKeys, args: list[bytes]) -> Twin:
     if (clash := (yield from thread.taken(args[end:]))) is not None:
         return clash  # type: ignore[no-any-return]
     held.update((row[0], row) for row in new)
-    thread.set(task_field(task), rows.pack_task(held.values()))
-    if packed is None:
-        page, listed = 0, (yield from thread.get(tasks_field(place, 0))) or b""
-        while len(listed) == DIGEST * DIGESTS:
-            page += 1
-            listed = (yield from thread.get(tasks_field(place, page))) or b""
-        thread.set(tasks_field(place, page), listed + task)
+    packed = rows.pack_task(held.values())
+    inside = page == 0 and listed.get(task, b"") is not None and len(packed) <= rows.INSIDE
+    if not inside:
+        thread.set(task_field(task), packed)
+    listed[task] = packed if inside else None
+    thread.set(tasks_field(place, page), rows.pack_page(listed.items()))
     return thread.signed(args)
 
 
@@ -301,12 +317,17 @@ def _drop(keys: ThreadKeys, args: list[bytes]) -> Twin:
         return [b"NONE"], []
     runs = [name[1:] for name in names if name[:1] == b"r"]
     claims = sum(name[:1] == b"a" for name in names)
-    counts = dict.fromkeys((b"c", b"t", b"i"), 0)
+    counts = dict.fromkeys((b"c", b"w", b"i"), 0)
     size = 0
     for name in names:
-        if name[:1] in counts:
-            counts[name[:1]] += 1
+        kind = name[:1]
+        if kind in counts:
+            counts[kind] += 1
+        if kind in counts or kind == b"t":
             size += yield "HSTRLEN", keys.hash, name
+        if kind == b"w":  # a page: as many as there are tasks on it
+            with suppress(struct.error):
+                counts[kind] += len(rows.unpack_page((yield "HGET", keys.hash, name))) - 1
     writes: list[Command] = [("UNLINK", *keys)]
     if last and args[1] != b"0":
         greatest = max(last[0].partition(b"\0")[0], args[2])

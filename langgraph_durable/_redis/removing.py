@@ -47,6 +47,8 @@ class Whole:
     listing: Listing
     items: set[int]
     runs: frozenset[str]
+    pages: dict[bytes, list[bytes]]
+    """The fields that list the tasks of a place."""
     claims: dict[bytes, bytes]
     """By field."""
 
@@ -81,17 +83,25 @@ async def _look_once(context: Context, thread_id: str, weigh: bool) -> Whole | N
     checkpoints, heads = await read(b"c"), await read(b"h")
     pages, tasks = await read(b"w"), await read(b"t")
     made = [rows.unpack_checkpoint(thread_id, place, row) for place, row in checkpoints.items()]
-    named: dict[bytes, list[bytes]] = {}
-    for page, listed in pages.items():
-        named.setdefault(page.partition(b":")[2], []).extend(rows.digests(listed))
-    if not tasks.keys() >= {digest for some in named.values() for digest in some}:
+    named: dict[bytes, list[rows.Listed]] = {}
+    listing_of: dict[bytes, list[bytes]] = {}
+    for name, page in pages.items():
+        place = name.partition(b":")[2]
+        named.setdefault(place, []).extend(rows.listed(thread_id, place, page))
+        listing_of.setdefault(place, []).append(b"w" + name)
+    lacks = {d for own in named.values() for d, packed in own if packed is None} - tasks.keys()
+    if lacks:
         # What was not there at first is new, unless nobody has written since: then it is lost.
         [version] = await ask(thread_id, [("HGET", at.hash, "v")])
         if version != state[1]:
-            named = {place: [d for d in some if d in tasks] for place, some in named.items()}
+            named = {
+                place: [each for each in own if each[0] not in lacks]
+                for place, own in named.items()
+            }
     writes: list[WriteRow] = []
-    for place, some in named.items():
-        writes += rows.unpack_tasks(thread_id, place, map(tasks.get, some))
+    for place, own in named.items():
+        packed = [tasks.get(digest) if inside is None else inside for digest, inside in own]
+        writes += rows.unpack_tasks(thread_id, place, packed)
     items = {int(name[1:]) for name in by_kind.get(b"i", ())}
     listing = Listing(
         thread_id,
@@ -104,7 +114,7 @@ async def _look_once(context: Context, thread_id: str, weigh: bool) -> Whole | N
     runs = frozenset(keys.decoded(name[1:]) for name in by_kind.get(b"r", ()))
     seen = Seen(state[0], int(state[1]), state[2])
     claims = {b"a" + name: claim for name, claim in (await read(b"a")).items()}
-    return Whole(seen, listing, items, runs, claims)
+    return Whole(seen, listing, items, runs, listing_of, claims)
 
 
 async def _spines(
@@ -288,7 +298,8 @@ class Left:
         for write in self.whole.listing.writes:
             was.setdefault((write.ns, write.id), []).append(write)
         for owner in plan.drop | thinned:
-            gone += writes_fields(was.get(owner, ()))
+            gone += self.whole.pages.get(keys.place(*owner), ())
+            gone += task_fields(was.get(owner, ()))
         came = {(row.ns, row.id) for row in plan.add}
         kept = [write for write in self.writes if (write.ns, write.id) in thinned | came]
         gone += map(keys.item_field, self.whole.items - plan.keep)
@@ -309,12 +320,11 @@ class Left:
         ]
 
 
-def writes_fields(writes: Iterable[WriteRow]) -> Iterator[bytes]:
-    """All fields about the writes of one checkpoint."""
-    for number, write in enumerate(writes):
+def task_fields(writes: Iterable[WriteRow]) -> Iterator[bytes]:
+    """Where these writes are if they are not on a page."""
+    for write in writes:
         place = keys.place(write.ns, write.id)
         yield keys.task_field(keys.task_digest(place, write.task_id))
-        yield keys.tasks_field(place, number // keys.DIGESTS)
 
 
 def writes_words(writes: Iterable[WriteRow]) -> list[Word]:
@@ -326,12 +336,17 @@ def writes_words(writes: Iterable[WriteRow]) -> list[Word]:
         task.append((write.idx, write.width, rows.pack_write(write)))
     words: list[Word] = []
     for place, tasks in places.items():
+        pages = [b""]
         for digest, own in tasks.items():
-            words += (keys.task_field(digest), rows.pack_task(own))
-        listed = list(tasks)
-        for page, at in enumerate(range(0, len(listed), keys.DIGESTS)):
-            some = listed[at : at + keys.DIGESTS]
-            words += (keys.tasks_field(place, page), b"".join(some))
+            packed = rows.pack_task(own)
+            if len(pages[-1]) >= rows.PAGE:
+                pages.append(b"")
+            inside = len(pages) == 1 and len(packed) <= rows.INSIDE
+            pages[-1] += rows.pack_page([(digest, packed if inside else None)])
+            if not inside:
+                words += (keys.task_field(digest), packed)
+        for number, page in enumerate(pages):
+            words += (keys.tasks_field(place, number), page)
     return words
 
 

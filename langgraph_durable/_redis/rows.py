@@ -108,6 +108,50 @@ def unpack_task(packed: bytes) -> list[tuple[int, int, bytes]]:
     return found
 
 
+# ---- pages of tasks ------------------------------------------------------------------------------
+
+PAGE, INSIDE, APART = 1024, 256, 0xFFFFFFFF
+"""Bytes with which a page is full, how many of a task's rows go on the first page, and the length
+that stands for rows in a field of their own; as in `scripts/thread.lua`."""
+
+Listed = tuple[bytes, bytes | None]
+"""The digest of a task, and its rows if they are on the page."""
+_LENGTH = struct.Struct(">I")
+
+
+def pack_page(tasks: Iterable[Listed]) -> bytes:
+    """The tasks that wrote at a place: the digest of each, the length of its rows, its rows."""
+    return b"".join(
+        digest + _LENGTH.pack(APART if packed is None else len(packed)) + (packed or b"")
+        for digest, packed in tasks
+    )
+
+
+def unpack_page(page: bytes) -> list[Listed]:
+    """The inverse; raises `struct.error`."""
+    found: list[Listed] = []
+    at = 0
+    while at < len(page):
+        (length,) = _LENGTH.unpack_from(page, at + DIGEST)
+        digest, at = page[at : at + DIGEST], at + DIGEST + _LENGTH.size
+        if length == APART:
+            found.append((digest, None))
+            continue
+        if not 0 < length <= len(page) - at:
+            raise struct.error("a page of tasks is cut off")
+        found.append((digest, page[at : at + length]))
+        at += length
+    return found
+
+
+def listed(thread_id: str, place: bytes, page: bytes | None) -> list[Listed]:
+    """The tasks on a stored page."""
+    try:
+        return unpack_page(page or b"")
+    except struct.error as error:
+        raise _unreadable(thread_id, unplace(place)[1], error) from error
+
+
 def unpack_tasks(
     thread_id: str, place: bytes, tasks: Iterable[bytes | None]
 ) -> tuple[WriteRow, ...]:
@@ -119,8 +163,3 @@ def unpack_tasks(
     except struct.error as error:
         raise _unreadable(thread_id, unplace(place)[1], error) from error
     return unpack_writes(thread_id, place, blobs)
-
-
-def digests(listed: bytes) -> list[bytes]:
-    """The tasks on a page."""
-    return [listed[at : at + DIGEST] for at in range(0, len(listed), DIGEST)]

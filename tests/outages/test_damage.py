@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 import servers
-from work import is_whole, line, put, steps, write
+from work import is_whole, line, put, steps, write, write_much
 
 from langgraph_durable import CorruptionError, RedisSaver
 from langgraph_durable.testing.model import at
@@ -72,6 +72,7 @@ def test_a_changed_field_is_an_error_or_makes_no_difference(
     damage: Damage, saver: RedisSaver, admin: redis.Redis, long: bool
 ) -> None:
     line(saver, "t", 3)
+    write_much(saver, "t", 2)
     hash, truth, dice = hash_of(saver, "t"), seen(saver, "t"), random.Random(7)
     noticed = 0
     for name, blob in records(admin, hash).items():
@@ -90,24 +91,30 @@ def test_a_changed_field_is_an_error_or_makes_no_difference(
 
 def test_writes_that_cannot_be_read_are_not_added_to(saver: RedisSaver, admin: redis.Redis) -> None:
     line(saver, "t", 2)
+    write_much(saver, "t", 2)
     hash = hash_of(saver, "t")
-    for name in records(admin, hash):
-        if name[:1] == b"t":
-            admin.hset(hash, name, b"\0" * 5)
-    before = admin.hgetall(hash)
-    with pytest.raises(CorruptionError, match="'t'"):
-        write(saver, "t", 2)
-    assert admin.hgetall(hash) == before
+    truth = records(admin, hash)
+    for kind, add in ((b"w", write), (b"t", write_much)):
+        for name in truth:
+            if name[:1] == kind:
+                admin.hset(hash, name, b"\0" * 5)
+        before = admin.hgetall(hash)
+        with pytest.raises(CorruptionError, match="'t'"):
+            add(saver, "t", 2)
+        assert admin.hgetall(hash) == before
+        admin.hset(hash, mapping=truth)
 
 
 def test_fields_that_change_places_are_noticed(saver: RedisSaver, admin: redis.Redis) -> None:
     """Within a thread and between two: a seal is good for one place."""
-    line(saver, "t", 3)
-    line(saver, "u", 3)
+    for thread in ("t", "u"):
+        line(saver, thread, 3)
+        write_much(saver, thread, 1)
+        write_much(saver, thread, 3)
     for thread, other in (("t", "t"), ("t", "u")):
         mine, theirs = hash_of(saver, thread), hash_of(saver, other)
         kept = records(admin, mine)
-        for kind in (b"c", b"i", b"t"):
+        for kind in (b"c", b"i", b"t", b"w"):
             names = sorted(name for name in kept if name[:1] == kind)
             foreign = sorted(name for name in admin.hkeys(theirs) if name[:1] == kind)
             name, source = names[-1], foreign[-1] if other != thread else foreign[0]

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 import servers
 from servers import Server, running
-from work import is_whole, line, put, steps, write
+from work import is_whole, line, put, steps, write, write_much
 
 from langgraph_durable import (
     ConfigurationError,
@@ -246,6 +246,7 @@ def test_items_or_writes_that_are_gone_are_an_error(server: Server) -> None:
         for kind in (b"i", b"t", b"c"):
             thread = f"without {kind.decode()}"
             line(saver, thread, 2)
+            write_much(saver, thread, 2)
             hash = saver._storage.context.keys.thread(thread).hash
             gone = [name for name in admin.hkeys(hash) if name[:1] == kind]
             admin.hdel(hash, *gone)

@@ -30,6 +30,11 @@ def write(saver: DurableSaver, thread: str, n: int, task: str = "task") -> None:
     saver.put_writes(at(thread, numbered(n)), [("messages", f"{TEXT}{task}")], task)
 
 
+def write_much(saver: DurableSaver, thread: str, n: int) -> None:
+    """Writes whose record is too long to be kept among those of other tasks."""
+    saver.put_writes(at(thread, numbered(n)), [(f"channel {k}", k) for k in range(60)], "much")
+
+
 def line(saver: DurableSaver, thread: str, count: int, **more: Any) -> None:
     for n in range(1, count + 1):
         put(saver, thread, n, **more)

@@ -11,8 +11,24 @@ if ARGV[11] == '1' then
   if head ~= id then return state('MOVED', head) end
 end
 
-local packed = call('HGET', H, 't' .. task)
-local is_good, held = pcall(rows_in, packed or '')
+-- The page that lists the task, or else the first with room.
+local page, tasks, mine = 0, {}, nil
+local function find()
+  while true do
+    local listed = call('HGET', H, 'w' .. page .. ':' .. place) or ''
+    local has_room = #listed < PAGE
+    if has_room or string.find(listed, task, 1, true) then
+      tasks = tasks_on(listed)
+      for _, each in ipairs(tasks) do
+        if each[1] == task then mine = each end
+      end
+      if mine then return rows_in(mine[2] or call('HGET', H, 't' .. task) or '') end
+      if has_room then return {} end
+    end
+    page = page + 1
+  end
+end
+local is_good, held = pcall(find)
 if not is_good then return {'TORN', id} end
 local spans, at_idx = {}, {}
 for k, row in ipairs(held) do
@@ -42,14 +58,16 @@ end
 for k, row in ipairs(held) do
   held[k] = struct.pack('>i4I4I4', row[1], row[2], #row[3]) .. row[3]
 end
-set('t' .. task, table.concat(held))
-if not packed then
-  local page = 0
-  local listed = call('HGET', H, 'w0:' .. place) or ''
-  while #listed == DIGEST * DIGESTS do
-    page = page + 1
-    listed = call('HGET', H, 'w' .. page .. ':' .. place) or ''
-  end
-  set('w' .. page .. ':' .. place, listed .. task)
+local packed = table.concat(held)
+local is_inside = page == 0 and (not mine or mine[2]) and #packed <= INSIDE
+if not is_inside then set('t' .. task, packed) end
+if not mine then
+  mine = {task}
+  tasks[#tasks + 1] = mine
 end
+mine[2] = is_inside and packed or false
+for k, each in ipairs(tasks) do
+  tasks[k] = each[1] .. struct.pack('>I4', each[2] and #each[2] or APART) .. (each[2] or '')
+end
+set('w' .. page .. ':' .. place, table.concat(tasks))
 return signed()

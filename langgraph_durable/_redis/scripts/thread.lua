@@ -4,15 +4,17 @@
 --   e epoch   v number of the last write   k tokens of the last writes, newest first
 --   l its own time to live, if it has one   q how many checkpoints there are   n next number
 --   h<ns> head   r<run> a run that wrote   i<n> item   a<n>.<k> what it claims of artifact stores
---   c<place> checkpoint   t<digest> rows of writes of one task at one place
---   w<page>:<place> digests of the tasks that wrote at a place, so many to a page
+--   c<place> checkpoint   w<page>:<place> the tasks that wrote at a place: of each its digest, the
+--   length of its rows, and its rows, if they are few and on the first page
+--   t<digest> rows of writes of one task at one place; then the length on the page is APART
 --   d the greatest id of a thread of this name that was deleted: alone, and for some days, after it
 -- and the sorted set X holds the places of its checkpoints. A place is `id NUL ns`.
 --
 -- Scripts are not rolled back, so everything is checked before anything is written.
 local H, X = KEYS[1], KEYS[2]
 local call = redis.call
-local TOKEN, TOKENS, DIGEST, DIGESTS, MANY = 6, 32, 16, 64, 1000
+local TOKEN, TOKENS, DIGEST, MANY = 6, 32, 16, 1000
+local PAGE, INSIDE, APART = 1024, 256, 0xFFFFFFFF
 
 local found = call('HMGET', H, 'e', 'v', 'k', 'l', 'n', 'q', 'd')
 local epoch, version, tokens, life = found[1], tonumber(found[2]), found[3], found[4]
@@ -146,19 +148,38 @@ local function rows_in(packed)
   return rows
 end
 
+-- The tasks on a page: digest, and rows unless they are apart. Fails if it is not whole.
+local function tasks_on(page)
+  local tasks, at = {}, 1
+  while at <= #page do
+    local length = struct.unpack('>I4', page, at + DIGEST)
+    local digest = string.sub(page, at, at + DIGEST - 1)
+    at = at + DIGEST + 4
+    if length == APART then
+      tasks[#tasks + 1] = {digest, false}
+    else
+      if length == 0 or at + length - 1 > #page then error('a page of tasks is cut off') end
+      tasks[#tasks + 1] = {digest, string.sub(page, at, at + length - 1)}
+      at = at + length
+    end
+  end
+  return tasks
+end
+
 -- The rows of all tasks of a checkpoint; `false` for a task that is listed and not there. What
 -- cannot be taken apart is handed on as it is: the reader will notice.
 local function rows_of_writes(place)
   local rows, page = {}, 0
   repeat
     local listed = call('HGET', H, 'w' .. page .. ':' .. place) or ''
-    for at = 1, #listed, DIGEST do
-      local packed = call('HGET', H, 't' .. string.sub(listed, at, at + DIGEST - 1))
-      local is_good, own = pcall(rows_in, packed or '')
-      if not packed or not is_good then own = {{0, 0, packed}} end
+    local is_good, tasks = pcall(tasks_on, listed)
+    for _, task in ipairs(is_good and tasks or {{'', listed}}) do
+      local packed = task[2] or call('HGET', H, 't' .. task[1])
+      local is_whole, own = pcall(rows_in, packed or '')
+      if not packed or not is_whole then own = {{0, 0, packed}} end
       for _, row in ipairs(own) do rows[#rows + 1] = row[3] end
     end
     page = page + 1
-  until #listed < DIGEST * DIGESTS
+  until #listed < PAGE
   return rows
 end
