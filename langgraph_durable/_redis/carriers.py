@@ -51,6 +51,8 @@ class Settings:
         self.replica_timeout = replica_timeout
         self.scripts = True
         """False once the server has said that the user may not run any."""
+        self.looks = True
+        """Whether the server's settings are still to be looked at."""
 
     def waits(self, request: Request) -> bool:
         """Whether replicas must confirm what a request has done."""
@@ -100,7 +102,9 @@ class Carrier:
             with self._making:
                 if self._client is None:
                     client = self.source.make()
-                    _look_around(self.source.name, lambda: client.execute_command("INFO"))
+                    if self.settings.looks:
+                        self.settings.looks = False
+                        _look_around(self.source.name, lambda: client.execute_command("INFO"))
                     if not self.source.is_cluster:
                         self._lines = Lines(client.connection_pool, keeps=self.source.is_ours)
                     self._client = client

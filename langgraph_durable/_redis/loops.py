@@ -22,12 +22,11 @@ class LoopCarrier:
     def __init__(self, source: Source, settings: Settings) -> None:
         self.source, self.settings = source, settings
         self.client: Any = source.make()
-        self._looked_around = False
 
     async def carry_out(self, request: Request) -> Outcome:
         """Replies to a request, or the error that it met; ours, not redis-py's."""
-        if not self._looked_around:
-            self._looked_around = True
+        if self.settings.looks:
+            self.settings.looks = False
             await self._look_around()
         outcome: Outcome = []
         for pause in pauses(self.settings.patience):

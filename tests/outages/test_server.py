@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+import redis.asyncio
 import servers
 from servers import Server, running
 from work import is_whole, line, put, steps, write, write_much
@@ -254,7 +255,7 @@ def test_items_or_writes_that_are_gone_are_an_error(server: Server) -> None:
                 saver.get_tuple(at(thread))
 
 
-def test_risky_settings_are_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_risky_settings_are_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
     with running("redis", maxmemory_policy="allkeys-lru") as server:
         with RedisSaver(server.url) as saver:
             put(saver, "t", 1)
@@ -262,6 +263,13 @@ def test_risky_settings_are_warned_of_once(caplog: pytest.LogCaptureFixture) -> 
         text = [record.message for record in caplog.records]
         assert sum("allkeys-lru" in line for line in text) == 1
         assert sum("appendonly" in line for line in text) == 1
+    caplog.clear()
+    with running("redis") as server, server.client() as client:
+        async with redis.asyncio.Redis.from_url(server.url) as other:
+            saver = RedisSaver(client, async_client=other)
+            put(saver, "t", 1)
+            await saver.aget_tuple(at("t"))
+        assert len(caplog.records) == 1, "both clients are of one server"
     caplog.clear()
     with running("redis", appendonly="yes") as server, RedisSaver(server.url) as saver:
         put(saver, "t", 1)
