@@ -8,19 +8,25 @@ from __future__ import annotations
 
 import hashlib
 import io
+import logging
 import mimetypes
 import os
+import time
 from typing import Any, BinaryIO
 
 import zstandard
 
 from langgraph_durable._core.claims import PLAIN, ZSTD, Claim
+from langgraph_durable._core.units import shown_bytes
 from langgraph_durable.artifacts.stores import CHUNK, Opener
 from langgraph_durable.errors import ArtifactCorrupt
 
+logger = logging.getLogger("langgraph_durable")
 UNKNOWN = "application/octet-stream"
 LEVEL = 1
 SAMPLE = 32 << 10
+TELL = 5.0
+"""Seconds after which a long transfer is logged, and again."""
 _COMPRESSIBLE = (
     *("text/", "application/json", "application/x-ndjson", "application/xml", "application/yaml"),
     *("application/javascript", "image/svg", "image/bmp", "image/tiff", "application/sql"),
@@ -58,6 +64,22 @@ def packed(content: bytes | Opener, packing: int) -> bytes | Opener:
     return lambda: zstandard.ZstdCompressor(level=LEVEL).stream_reader(opener())
 
 
+class Telling:
+    """Logs how far a long transfer is."""
+
+    def __init__(self, what: str, size: int) -> None:
+        self._what, self._size, self._done = what, size, 0
+        self._told = time.monotonic()
+
+    def add(self, count: int) -> None:
+        self._done += count
+        now = time.monotonic()
+        if now - self._told > TELL:
+            self._told = now
+            done, size = shown_bytes(self._done), shown_bytes(self._size)
+            logger.info("%s: %s of %s", self._what, done, size)
+
+
 class Checked(io.RawIOBase):
     """The content of an object as a stream that ends in an error if it is not what was stored."""
 
@@ -67,6 +89,7 @@ class Checked(io.RawIOBase):
         if claim.packing == ZSTD:
             self._inner = zstandard.ZstdDecompressor().stream_reader(source)
         self._hash, self._size = hashlib.sha256(), 0
+        self._telling = Telling(f"reading {where}", claim.size)
 
     def readable(self) -> bool:
         return True
@@ -83,6 +106,7 @@ class Checked(io.RawIOBase):
         except zstandard.ZstdError as error:
             raise self._corrupt(str(error)) from error
         self._size += len(data)
+        self._telling.add(len(data))
         self._hash.update(data)
         if self._size > self._claim.size:
             raise self._corrupt(f"it is longer than the {self._claim.size} bytes that were stored")

@@ -9,7 +9,6 @@ already is *renewed* (see `sweeping`), so that a collector in another process le
 from __future__ import annotations
 
 import hashlib
-import logging
 import math
 import os
 import secrets
@@ -35,7 +34,6 @@ from langgraph_durable.errors import (
 
 T = TypeVar("T")
 R = TypeVar("R")
-logger = logging.getLogger("langgraph_durable")
 
 OFFLOAD_ABOVE = 256 << 10
 Artifacts = ArtifactStore | str | os.PathLike[str] | Sequence[Any] | None
@@ -43,8 +41,6 @@ PARALLEL = 8
 FRESH = 60.0
 """Seconds for which what this saver has uploaded or renewed counts as just used."""
 MOST_FRESH = 100_000
-TELL = 5.0
-"""Seconds after which a long transfer is logged, and again."""
 
 
 class Shelf:
@@ -302,19 +298,15 @@ class _Same:
 
     def __init__(self, file: BinaryIO, claim: Claim, path: Any) -> None:
         self._file, self._claim, self._path = file, claim, path
-        self._hash, self._sent = hashlib.sha256(), 0
-        self._told = time.monotonic()
+        self._hash = hashlib.sha256()
+        self._telling = media.Telling(f"storing {path}", claim.size)
 
     def read(self, size: int = -1) -> bytes:
         data = self._file.read(size)
         self._hash.update(data)
-        self._sent += len(data)
+        self._telling.add(len(data))
         if (not data or size < 0) and self._hash.digest() != self._claim.sha:
             raise SerializationError(f"{self._path} has changed while it was being stored")
-        if time.monotonic() - self._told > TELL:
-            self._told = time.monotonic()
-            sent, size_ = shown_bytes(self._sent), shown_bytes(self._claim.size)
-            logger.info("storing %s: %s of %s", self._path, sent, size_)
         return data
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -27,9 +28,11 @@ from langgraph_durable import (
     ArtifactMissing,
     ConfigurationError,
     FileArtifacts,
+    MemoryArtifacts,
     SerializationError,
     SqliteSaver,
 )
+from langgraph_durable.artifacts import media
 from langgraph_durable.artifacts.stores import ArtifactStore
 
 
@@ -107,6 +110,58 @@ def test_an_artifact_whose_content_is_gone_cannot_be_stored_again(
 
 
 @pytest.mark.parametrize("what", [Path.unlink, lambda path: path.write_text("another")])
+class Counted(MemoryArtifacts):
+    """Notes what is asked of it."""
+
+    def __init__(self) -> None:
+        super().__init__("memory://counted", private=True)
+        self.asked: list[str] = []
+
+    def open(self, key: str) -> Any:
+        self.asked.append("open")
+        return super().open(key)
+
+    def stat(self, key: str) -> Any:
+        self.asked.append("stat")
+        return super().stat(key)
+
+
+def test_reading_a_thread_asks_nothing_of_its_artifacts(
+    backend: backends.Open, tmp_path: Path
+) -> None:
+    store = Counted()
+    files = [Artifact.from_bytes(NOISE + bytes([n]), name=f"{n}.png") for n in range(10)]
+    with backend(tmp_path, artifacts=store) as saver:
+        put(saver, "t", {"files": files, "bare": files[0]})
+    with backend(tmp_path, artifacts=store) as saver:
+        store.asked.clear()
+        found = values(saver, "t")
+        assert [each.checkpoint["channel_values"] for each in saver.list(config("t"))] == [found]
+        assert found["files"] == files
+        assert found["bare"].size == len(NOISE) + 1
+        assert store.asked == []
+        assert saver._engine.memory.size < 20_000
+        assert found["files"][3].read() == NOISE + bytes([3])
+        assert store.asked == ["open"]
+
+
+def test_long_transfers_are_logged(
+    store: ArtifactStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    source = tmp_path / "long.bin"
+    source.write_bytes(NOISE)
+    monkeypatch.setattr(media, "TELL", -1.0)
+    caplog.set_level("INFO", "langgraph_durable")
+    with backends.hasty_sqlite(tmp_path, artifacts=store) as saver:
+        put(saver, "t", {"a": Artifact.from_file(source)})
+        assert f"storing {source}: 400.0 kB of 400.0 kB" in caplog.text
+        values(saver, "t")["a"].path()
+        assert re.search(r"reading artifact lgd-\S+ in \S+: 400.0 kB of 400.0 kB", caplog.text)
+
+
 def test_a_stored_artifact_needs_its_file_no_more(
     what: Callable[[Path], Any], backend: backends.Open, files: FileArtifacts, tmp_path: Path
 ) -> None:

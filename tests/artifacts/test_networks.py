@@ -6,18 +6,20 @@ SeaweedFS makes a bucket that is missing, and is never slow: here small servers 
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import backends
 import objectstore
 import pytest
 import servers
+from langgraph.graph import START, StateGraph
 from shelves import NOISE, config, objects, put, values
 
 from langgraph_durable import Artifact, ArtifactsUnreachable, FileArtifacts, StorageError
@@ -135,6 +137,81 @@ def test_a_server_that_falls_silent_is_given_up(
             assert Silent.asked == 2
             assert saver.get_tuple(config("t")) is None
             put(saver, "t", {"a": "small"})
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_a_run_whose_store_goes_away_goes_on_when_it_is_back(
+    backend: backends.Open, durability: Any, tmp_path: Path
+) -> None:
+    """A proxy between, so that the server need not be started again for every case."""
+    server = objectstore.shared()
+    gate = Gate(server.port)
+    quick = {"max_retries": 0}
+    store = server.store(tmp_path.name, endpoint=gate.url, retry_config=quick)
+    ran: list[str] = []
+
+    class State(TypedDict, total=False):
+        first: bytes
+        second: Artifact
+        third: bytes
+
+    def first(state: State) -> State:
+        ran.append("first")
+        return {"first": NOISE}
+
+    def second(state: State) -> State:
+        ran.append("second")
+        gate.is_open = ran.count("second") > 1
+        return {"second": Artifact.from_bytes(NOISE + b"2", name="x")}
+
+    def third(state: State) -> State:
+        ran.append("third")
+        return {"third": state["second"].read() + b"3"}
+
+    with backend(tmp_path, artifacts=store) as saver:
+        built = StateGraph(State).add_sequence([first, second, third]).add_edge(START, "first")
+        graph = built.compile(checkpointer=saver)
+        with pytest.raises(ArtifactsUnreachable, match="artifact store s3://"):
+            graph.invoke({}, config("t"), durability=durability)
+        gate.is_open = True
+        assert saver.check_artifacts("t") == []
+        again: Any = None if durability != "exit" else {}
+        found = graph.invoke(again, config("t"), durability=durability)
+        assert (found["first"], found["third"]) == (NOISE, NOISE + b"23")
+        assert durability != "sync" or ran.count("first") == 1
+        saver.collect_artifacts(grace=0)
+        assert saver.check_artifacts("t") == []
+        assert values(saver, "t")["second"].read() == NOISE + b"2"
+        assert len(objects(store, saver)) == 3
+
+
+class Gate:
+    """A way to a server that can be shut: then nobody gets through."""
+
+    def __init__(self, port: int) -> None:
+        self.is_open, self._port = True, port
+        self._socket = socket.create_server((servers.HOST, 0))
+        self.url = f"http://{servers.HOST}:{self._socket.getsockname()[1]}"
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        while True:
+            client, _ = self._socket.accept()
+            if not self.is_open:
+                client.close()
+                continue
+            server = socket.create_connection((servers.HOST, self._port))
+            for one, other in ((client, server), (server, client)):
+                threading.Thread(target=self._carry, args=(one, other), daemon=True).start()
+
+    def _carry(self, one: socket.socket, other: socket.socket) -> None:
+        with suppress(OSError):
+            while (data := one.recv(65536)) and self.is_open:
+                other.sendall(data)
+        for each in (one, other):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
 
 
 def test_a_collector_that_is_cut_off_leaves_no_marks(
