@@ -8,6 +8,7 @@ import pickle
 import random
 import sqlite3
 import threading
+import tracemalloc
 from pathlib import Path
 from typing import Annotated, Any, TypedDict, cast
 
@@ -433,6 +434,31 @@ def test_pruning_in_the_background_meets_writers(tmp_path: Path) -> None:
             saver.prune(strategy=KeepLast(2))
             assert len(list(saver.list(CONFIG))) == 2
             assert next(iter(saver.list(CONFIG))).checkpoint["channel_values"]["log"]
+
+
+def test_planning_and_pruning_hold_one_thread_at_a_time(tmp_path: Path) -> None:
+    threads, limit = 40, 2_000_000
+    for backend in ("sqlite", "valkey"):
+        with backends.ALL[backend](tmp_path) as saver:
+            for turn in range(10):
+                config: Any = {**CONFIG, "metadata": {"note": random.randbytes(10_000).hex()}}
+                graph = StateGraph(State)
+                graph.add_node("a", lambda state: {"log": ["a"]})
+                graph.add_edge(START, "a")
+                graph.compile(checkpointer=saver).invoke({"log": [f"{turn}"]}, config)
+            for n in range(1, threads):
+                saver.copy_thread("t", f"t{n}")
+            assert saver.stats().bytes > 5 * limit
+            for act, count in (
+                (lambda: saver.plan_prune(strategy=KeepLast(2)).removed, 28 * threads),
+                (lambda: cast("Any", saver.prune(strategy=KeepLast(2))).checkpoints, 28 * threads),
+            ):
+                tracemalloc.start()
+                try:
+                    assert act() == count
+                    assert tracemalloc.get_traced_memory()[1] < limit
+                finally:
+                    tracemalloc.stop()
 
 
 def test_nothing_is_removed_for_a_call_that_makes_no_sense(saver: DurableSaver) -> None:
