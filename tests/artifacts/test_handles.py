@@ -109,7 +109,6 @@ def test_an_artifact_whose_content_is_gone_cannot_be_stored_again(
         assert saver.get_tuple(config("second")) is None
 
 
-@pytest.mark.parametrize("what", [Path.unlink, lambda path: path.write_text("another")])
 class Counted(MemoryArtifacts):
     """Notes what is asked of it."""
 
@@ -162,6 +161,7 @@ def test_long_transfers_are_logged(
         assert re.search(r"reading artifact lgd-\S+ in \S+: 400.0 kB of 400.0 kB", caplog.text)
 
 
+@pytest.mark.parametrize("what", [Path.unlink, lambda path: path.write_text("another")])
 def test_a_stored_artifact_needs_its_file_no_more(
     what: Callable[[Path], Any], backend: backends.Open, files: FileArtifacts, tmp_path: Path
 ) -> None:
