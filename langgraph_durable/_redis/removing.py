@@ -1,7 +1,7 @@
-"""The verbs that remove and copy: `edit`, `drop`, `copy`, `dump`, `restore`; and a life's end.
+"""The verbs that remove: `edit`, `drop`; a life's end, and the index.
 
-`edit` and `copy` look at a whole thread, decide here, and send all changes in one script that does
-nothing if the thread has changed since; then they look again.
+`edit` looks at a whole thread, decides here, and sends all changes in one script that does nothing
+if the thread has changed since; then it looks again. `copying` does the same.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from langgraph_durable._core import seal
-from langgraph_durable._core.dumps import Dump, exists_already, taken
 from langgraph_durable._core.records import (
     CheckpointRow,
     Edit,
@@ -53,7 +52,7 @@ class Whole:
     """By field."""
 
 
-async def _look(context: Context, thread_id: str, *, weigh: bool = False) -> Whole | None:
+async def look(context: Context, thread_id: str, *, weigh: bool = False) -> Whole | None:
     """All of a thread but its items; again, if a removal came in between."""
 
     async def read(mark: object) -> Whole | None:
@@ -137,7 +136,7 @@ async def _spines(
     return look_up
 
 
-def _patiently() -> Iterator[None]:
+def patiently() -> Iterator[None]:
     end = time.monotonic() + PATIENCE
     for tries in itertools.count(1):
         yield
@@ -145,7 +144,7 @@ def _patiently() -> Iterator[None]:
             return
 
 
-async def _apply(
+async def apply(
     context: Context,
     thread_id: str,
     seen: Seen | None,
@@ -167,7 +166,7 @@ async def _apply(
     return Seen(*answer[1:4]) if answer[0] == b"OK" else None
 
 
-def _chunked(command: str, key: Word, words: Sequence[Word], step: int = 1) -> Iterator[Command]:
+def chunked(command: str, key: Word, words: Sequence[Word], step: int = 1) -> Iterator[Command]:
     """One command for every thousand words: scripts cannot take many more at once."""
     for at in range(0, len(words), MANY * step):
         yield (command, key, *words[at : at + MANY * step])
@@ -179,8 +178,8 @@ def _chunked(command: str, key: Word, words: Sequence[Word], step: int = 1) -> I
 async def edit(
     context: Context, thread_id: str, decide: Callable[[Listing], Edit | None], weigh: bool
 ) -> Removed | None:
-    for _ in _patiently():
-        whole = await _look(context, thread_id, weigh=weigh)
+    for _ in patiently():
+        whole = await look(context, thread_id, weigh=weigh)
         if whole is None:
             return None
         plan = decide(whole.listing)
@@ -194,7 +193,7 @@ async def edit(
             continue
         removed = await _weighed(context, thread_id, left)
         before = context.marks.get(thread_id)
-        if seen := await _apply(context, thread_id, whole.seen, left.commands()):
+        if seen := await apply(context, thread_id, whole.seen, left.commands()):
             if before is not None and whole.seen.follows(before.seen):
                 after = context.marks.see(thread_id, seen, before.following)
                 plan.epochs = before.stamp, after.stamp
@@ -230,7 +229,7 @@ async def _sizes(context: Context, thread_id: str, items: Iterable[int]) -> dict
 
 
 async def survey(context: Context, thread_id: str, weigh: bool) -> Listing | None:
-    whole = await _look(context, thread_id, weigh=weigh)
+    whole = await look(context, thread_id, weigh=weigh)
     return None if whole is None else whole.listing
 
 
@@ -313,10 +312,10 @@ class Left:
             new += ("n", max(plan.add_items) + 1)
         places: list[Word] = [w for ns, id in came for w in (0, keys.place(ns, id))]
         return [
-            *_chunked("HDEL", "H", gone),
-            *_chunked("HSET", "H", new, 2),
-            *_chunked("ZREM", "X", dropped),
-            *_chunked("ZADD", "X", places, 2),
+            *chunked("HDEL", "H", gone),
+            *chunked("HSET", "H", new, 2),
+            *chunked("ZREM", "X", dropped),
+            *chunked("ZADD", "X", places, 2),
         ]
 
 
@@ -394,76 +393,6 @@ async def _unannounce(
 async def forget_runs(context: Context, runs: Sequence[str]) -> None:
     if runs:
         await Request(about(None), [("UNLINK", context.keys.run(run)) for run in runs], writes=True)
-
-
-# ---- copying -------------------------------------------------------------------------------------
-
-
-async def copy(context: Context, source: str, target: str) -> bool:
-    """Copy a thread, sealing everything anew for its new place."""
-    found = await dump(context, source)
-    if found is None:
-        return False
-    if not await restore(context, found.renamed(target)):
-        raise exists_already(target)
-    return True
-
-
-async def dump(context: Context, thread_id: str) -> Dump | None:
-    at = context.keys.thread(thread_id)
-    for _ in _patiently():
-        whole = await _look(context, thread_id)
-        if whole is None:
-            return None
-        numbers = sorted(whole.items)
-        blobs = await fields(thread_id, at.hash, list(map(keys.item_field, numbers)))
-        now = (await ask(thread_id, [("HMGET", at.hash, "e", "v")]))[0]
-        if now == [whole.seen.epoch, str(whole.seen.version).encode()]:
-            items = {n: blob or b"" for n, blob in zip(numbers, blobs, strict=True)}
-            claims = ((keys.claimer(field), claim) for field, claim in whole.claims.items())
-            return taken(whole.listing, items, claims)
-    raise StorageBusy(f"thread {thread_id!r}: others wrote to it all the time while it was copied")
-
-
-async def restore(context: Context, new: Dump) -> bool:
-    index = list(announcements(context, new.thread_id, new.runs))
-    return bool(await _apply(context, new.thread_id, None, _as_new(new), index))
-
-
-async def replace(context: Context, new: Dump) -> None:
-    index = list(announcements(context, new.thread_id, new.runs))
-    clear: list[Command] = [("DEL", "H"), ("DEL", "X")]
-    for _ in _patiently():
-        state = await ask(new.thread_id, [_state_of(context, new.thread_id)])
-        seen = Seen(state[0][0], int(state[0][1]), state[0][2]) if state[0][0] else None
-        commands = [*(clear if seen else ()), *_as_new(new)]
-        if await _apply(context, new.thread_id, seen, commands, index):
-            return
-    raise StorageBusy(f"thread {new.thread_id!r}: others wrote to it all the time")
-
-
-def _state_of(context: Context, thread_id: str) -> Command:
-    return ("HMGET", context.keys.thread(thread_id).hash, "e", "v", "k")
-
-
-def _as_new(new: Dump) -> list[Command]:
-    """The commands that make a thread."""
-    words: list[Word] = ["q", len(new.rows), *writes_words(new.sealed_writes())]
-    words += ("n", max(new.items, default=-1) + 1)
-    for n, blob in new.sealed_items():
-        words += (keys.item_field(n), blob)
-    places: list[Word] = []
-    for row in new.sealed_rows():
-        place = keys.place(row.ns, row.id)
-        words += (keys.checkpoint_field(place), rows.pack_checkpoint(row))
-        places += (0, place)
-    for ns, id in new.heads.items():
-        words += (keys.head_field(ns), keys.id_bytes(id))
-    for run in new.runs:
-        words += (keys.run_field(run), b"")
-    for k, (n, claim) in enumerate(new.claims):
-        words += (keys.claim_field(n, k), claim)
-    return [*_chunked("HSET", "H", words, 2), *_chunked("ZADD", "X", places, 2)]
 
 
 # ---- a thread's life, and the index --------------------------------------------------------------

@@ -20,7 +20,7 @@ from langgraph_durable._core.records import (
     Stored,
     WritesDraft,
 )
-from langgraph_durable._redis import claims, listing, reading, removing, writing
+from langgraph_durable._redis import claims, copying, listing, reading, removing, writing
 from langgraph_durable._redis.formats import Format
 from langgraph_durable._redis.rows import Accept
 from langgraph_durable._redis.writing import Context
@@ -107,16 +107,16 @@ class RedisStorage:
 
     async def copy(self, source: str, target: str) -> bool:
         await self._format.check(writes=True)
-        return await removing.copy(self.context, source, target)
+        return await copying.copy(self.context, source, target)
 
     async def dump(self, thread_id: str) -> Dump | None:
-        return await removing.dump(self.context, thread_id)
+        return await copying.dump(self.context, thread_id)
 
     async def restore(self, dump: Dump) -> bool:
-        return await removing.restore(self.context, dump)
+        return await copying.restore(self.context, dump)
 
     async def replace(self, dump: Dump) -> None:
-        await removing.replace(self.context, dump)
+        await copying.replace(self.context, dump)
 
     async def threads_of(self, runs: Sequence[str]) -> list[str]:
         await self._format.check()
