@@ -15,6 +15,7 @@ import redis
 
 from langgraph_durable._core.lineage import read_row
 from langgraph_durable._core.records import Listing, merged, stretches, unpack_refs
+from langgraph_durable._redis import rows
 from langgraph_durable._redis.keys import ThreadKeys
 from langgraph_durable.saver import DurableSaver
 
@@ -36,7 +37,7 @@ def faults(saver: DurableSaver, place: Path | redis.Redis) -> list[str]:
 
 
 def _faults(listing: Listing) -> Iterator[str]:
-    rows = {(row.ns, row.id): row for row in listing.rows}
+    kept = {(row.ns, row.id): row for row in listing.rows}
     refs = [ref for row in (*listing.rows, *listing.writes) for ref in unpack_refs(row.refs)]
     held: set[int] = set()
     for first, last in merged(stretches(refs, listing.spines)):
@@ -47,10 +48,10 @@ def _faults(listing: Listing) -> Iterator[str]:
     if left := stored - held:
         yield f"items {sorted(left)} belong to nothing"
     for place in listing.heads.items():
-        if place not in rows:
+        if place not in kept:
             yield f"the head {place} is missing"
-    for place, row in rows.items():
-        if read_row(listing.thread_id, row).linked and (row.ns, row.parent) not in rows:
+    for place, row in kept.items():
+        if read_row(listing.thread_id, row).linked and (row.ns, row.parent) not in kept:
             yield f"the parent of {place} is missing"
         if row.ns not in listing.heads:
             yield f"the namespace of {place} has no head"
@@ -77,12 +78,10 @@ def _on_server(client: redis.Redis, threads: Mapping[str, ThreadKeys]) -> Iterat
         fields: Any = client.hgetall(at.hash)
         tasks = {name[1:] for name in fields if name[:1] == b"t"}
         pages = [value for name, value in fields.items() if name[:1] == b"w"]
-        listed = {page[k : k + DIGEST] for page in pages for k in range(0, len(page), DIGEST)}
-        if tasks != listed:
-            yield f"{thread_id}: tasks {tasks ^ listed} are not both there and listed"
+        listed = [each for page in pages for each in rows.unpack_page(page)]
+        apart = {digest for digest, inside in listed if inside is None}
+        if tasks != apart:
+            yield f"{thread_id}: tasks {tasks ^ apart} are not both there and listed"
         places: Any = client.zrange(at.places, 0, -1)
         if set(places) != {name[1:] for name in fields if name[:1] == b"c"}:
             yield f"{thread_id}: its index of checkpoints is wrong"
-
-
-DIGEST = 16
