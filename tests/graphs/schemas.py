@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
+import time
 from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Any, TypedDict
@@ -98,6 +99,8 @@ async def values_changed_in_place(play: Play) -> None:
         index: dict[str, Any]
 
     def edit(state: Table) -> dict[str, Any]:
+        # LangGraph never waits for the writes of the node before, which share these objects.
+        time.sleep(0.05)
         state["rows"][1]["n"] += 1
         state["rows"].insert(0, {"n": len(state["rows"])})
         state["index"].setdefault("deep", {})[str(len(state["rows"]))] = True
