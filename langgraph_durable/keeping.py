@@ -47,7 +47,8 @@ class Collected:
 
     def __str__(self) -> str:
         verb = "would remove" if self.dry_run else "removed"
-        return f"{verb} {self.removed} artifacts, {shown_bytes(self.bytes)}; kept {self.kept}"
+        what = "artifact" if self.removed == 1 else "artifacts"
+        return f"{verb} {self.removed} {what}, {shown_bytes(self.bytes)}; kept {self.kept}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,9 +129,8 @@ def explained(error: BaseException, server: str, about: str, *, writes: bool) ->
             f"{subject}: all connections of the pool are in use ({error}). {NOTHING}"
         )
     if isinstance(error, theirs.ConnectionError | theirs.TimeoutError | OSError):
-        return StorageUnreachable(
-            f"{subject}: the server cannot be reached, or does not answer ({error}). {after}"
-        )
+        silent = f"{subject}: the server cannot be reached, or does not answer ({error}). {after}"
+        return StorageUnreachable(silent.rstrip())
     if not isinstance(error, theirs.RedisError):
         return error
     kind, meaning = _MEANING[_code(error)]
