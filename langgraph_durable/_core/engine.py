@@ -23,7 +23,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph_durable._core import claims, lineage, outlines
 from langgraph_durable._core.codec import Decoder, Encoder
-from langgraph_durable._core.evolution import VERSION, Evolution
+from langgraph_durable._core.evolution import VERSION, Evolution, Known
 from langgraph_durable._core.header import Header, Version, split_checkpoint
 from langgraph_durable._core.lineage import Chain
 from langgraph_durable._core.memory import Entry, Learned, Memory, Part, Pledge, Record
@@ -66,6 +66,8 @@ PAGE = 256
 """Checkpoints looked through at once where one must be searched for."""
 NOTE = ""
 """Stands for a channel in the ref of the program's note."""
+NOWHERE: Known = {}
+"""A namespace that has no other name."""
 TRIES = 20
 """Stale drafts are made anew this often: each time somebody else removed something in between."""
 
@@ -116,9 +118,9 @@ class Engine:
         return await self.versions.get(serde, place, above)
 
     async def _get(
-        self, serde: SerializerProtocol, place: Place, ns: str | None = None
+        self, serde: SerializerProtocol, place: Place, known: Known = NOWHERE
     ) -> Restored | None:
-        """The checkpoint that is stored at `place`, and known in `ns` today."""
+        """The checkpoint that is stored at `place`; `known` says how other versions call it."""
         began = time.perf_counter()
         part = self.memory.part(place.thread_id)
         # What the store leaves out must be at hand afterwards: `part.raws` may be another by then.
@@ -136,10 +138,10 @@ class Engine:
             serde, loaded.thread_id, loaded.items, raws if is_held else None, self.shelf
         )
         header = lineage.read_row(loaded.thread_id, loaded.row)
-        build = partial(self._restore, loaded, header, decoder, ns)
+        build = partial(self._restore, loaded, header, decoder, known)
         restored = await self._with_stores(build)
-        known = part is not None and (loaded.row.ns, loaded.row.id) in part.records
-        if self.memory.limit and not (known and is_held and not decoder.raws):
+        is_known = part is not None and (loaded.row.ns, loaded.row.id) in part.records
+        if self.memory.limit and not (is_known and is_held and not decoder.raws):
             self._remember(loaded, header, decoder)
         if logger.isEnabledFor(logging.DEBUG):
             self._log("restored", restored.place, restored.metadata, _bytes(loaded), began)
@@ -177,7 +179,7 @@ class Engine:
             self.shelf.confirm(uploads)
 
     def _restore(
-        self, loaded: Loaded, header: Header, decoder: Decoder, ns: str | None = None
+        self, loaded: Loaded, header: Header, decoder: Decoder, known: Known = NOWHERE
     ) -> Restored:
         row = loaded.row
         where = f"thread {loaded.thread_id!r}, checkpoint {row.id}"
@@ -190,7 +192,7 @@ class Engine:
         if self.versions is not None and (
             header.schema != self._schema or any(w.schema != self._schema for w in pending)
         ):
-            return self.versions.restore(loaded, header, decoder, ns, origin)
+            return self.versions.restore(loaded, header, decoder, known, origin)
         values = {
             channel: decoder.value(where, entry.ref, entry.form)
             for channel, entry in header.entries.items()
@@ -241,9 +243,9 @@ class Engine:
         size: int,
     ) -> tuple[list[Restored], Cursor | None]:
         """One page of `list`, whole and from one moment."""
-        several, ns = selection.thread_id is None, selection.ns
+        several, known = selection.thread_id is None, NOWHERE
         if self.versions is not None:
-            selection = await self.versions.selected(selection)
+            selection, known = await self.versions.selected(selection)
 
         def accept(thread_id: str, row: CheckpointRow) -> bool:
             if not filter:
@@ -269,7 +271,7 @@ class Engine:
                 )
             try:
                 header = lineage.read_row(loaded.thread_id, loaded.row)
-                build = partial(self._restore, loaded, header, decoder, ns)
+                build = partial(self._restore, loaded, header, decoder, known)
                 found = await self._with_stores(build)
             except (CorruptionError, SchemaVersionError) as error:
                 if not several:

@@ -18,9 +18,19 @@ from langgraph_durable._core.codec import Decoder
 from langgraph_durable._core.edits import Content, EditedWrite, Noted, StateEdit
 from langgraph_durable._core.header import Header
 from langgraph_durable._core.lineage import Chain, Pending
-from langgraph_durable._core.ops import INTERRUPT, SENDS, MoveClass, Op, RenameNode
+from langgraph_durable._core.ops import (
+    INTERRUPT,
+    SENDS,
+    MoveClass,
+    Op,
+    follow,
+    followed,
+    node_before,
+    node_now,
+    told_by,
+)
 from langgraph_durable._core.records import CheckpointRow
-from langgraph_durable._core.tasks import BRANCH, START, Moved, Tasks
+from langgraph_durable._core.tasks import BRANCH, MOST_SENDS, START, Moved, Tasks
 from langgraph_durable.errors import SchemaVersionError
 
 NULL_TASK = "00000000-0000-0000-0000-000000000000"
@@ -28,6 +38,8 @@ VERSION = "schema_version"
 """The metadata key that shows the version a checkpoint was stored under."""
 
 Step = Callable[[StateEdit], object]
+Known = Mapping[int, str]
+"""What a namespace is called in each version, where that is not what it is stored under."""
 
 
 @dataclass(slots=True)
@@ -52,6 +64,13 @@ class Steps:
         else:
             for to in range(stored - 1, self.version - 1, -1):
                 yield to, self.down.get(to)
+
+    def ends(self) -> tuple[int, int]:
+        """The oldest and the newest version from which there is a way."""
+        oldest = self.version
+        while oldest in self.up or oldest == 1:
+            oldest -= 1
+        return oldest, self.version + len(self.down)
 
 
 def _nothing(state: StateEdit) -> None:
@@ -138,12 +157,11 @@ class Evolution:
         return edit
 
     def _named(self, opened: Opened, write: Pending) -> EditedWrite:
-        version = opened.header.schema if write.schema is None else write.schema
         place = write.task_id, write.path, write.idx, write.ref.channel
-        return EditedWrite(*place, None, self.stored(version), write.run)
+        return EditedWrite(*place, None, self._version(opened, write), write.run)
 
-    def edit(self, opened: Opened, decoder: Decoder, ns: str) -> Edited:
-        """A stored checkpoint in today's version, known as `ns` today."""
+    def edit(self, opened: Opened, decoder: Decoder, known: Known) -> Edited:
+        """A stored checkpoint in today's version."""
         probed = self.probe(opened)
         decoder = decoder.moving(classes(probed.noted))
         header, where = opened.header, opened.where
@@ -175,39 +193,83 @@ class Evolution:
         upwards = self.stored(header.schema) <= self.version
         edit = StateEdit(content, namespace_of(opened.row.ns), upwards=upwards)
         self._climb(opened, edit)
-        edited = Edited(content, ns)
-        self._move_tasks(opened, edited, edit.noted, sent)
+        edited = Edited(content, known.get(self.version, opened.row.ns))
+        self._move_tasks(opened, edited, edit.noted, known, sent)
         return edited
 
     # ---- tasks -------------------------------------------------------------------------------
 
     def tasks(
-        self, opened: Opened, noted: Iterable[Noted], ns: str, more: Iterable[str] = ()
+        self,
+        opened: Opened,
+        noted: Sequence[Noted],
+        known: Known,
+        more: Iterable[str] = (),
+        *,
+        first: int | None = None,
+        last: int | None = None,
     ) -> Tasks | None:
-        """The tasks that can have run after a checkpoint; None if nobody can run from it."""
-        step, ops = opened.metadata.get("step"), [each.op for each in noted]
+        """The tasks after a checkpoint, as programs of two versions know them.
+
+        `first` is the stored version if it is not given, `last` is today's. None if nobody can run
+        from there. `more` are names of nodes then that the checkpoint does not tell.
+        """
+        header, step = opened.header, opened.metadata.get("step")
         if type(step) is not int:
             return None
-        names = {*more, START, *opened.header.seen}
-        names |= {c[len(BRANCH) :] for c in opened.header.versions if c.startswith(BRANCH)}
-        names |= {name for op in ops if isinstance(op, RenameNode) for name in (op.old, *op.calls)}
-        names |= {_pulled(write.path) for write in opened.writes}
+        stored = self.stored(header.schema)
+        first, last = stored if first is None else first, self.version if last is None else last
+        before, ops = _between(noted, stored, first), _between(noted, first, last)
+        after = _between(noted, first, self.version)
+        names = {node_now(before, name) for name in (*self._names(opened), *more)}
+        names |= {node_now(before[at:], name) for at, name in told_by(before)}
+        names |= {node_before(after[:at], name) for at, name in told_by(after)}
+        writes = (write for write in opened.writes if self._version(opened, write) == first)
+        names = (names | {_pulled(write.path) for write in writes}) - {"", INTERRUPT}
         return Tasks(
             opened.row.id,
             opened.rest.get("v", 1),
             step + 1,
-            opened.row.ns,
-            ns,
-            names - {"", INTERRUPT},
-            lambda name: reduce(lambda now, op: op.node(now), ops, name),
-            [*opened.header.versions],
-            lambda name: _follow(ops, name),
-            opened.header.seen,
-            self.steps.triggers,
+            known.get(first, opened.row.ns),
+            known.get(last, opened.row.ns),
+            names,
+            lambda name: node_now(ops, name),
+            [now for name in header.versions if (now := follow(before, name)) is not None],
+            lambda name: follow(ops, name),
+            {
+                node_now(before, node): {
+                    now: v for name, v in seen.items() if (now := follow(before, name))
+                }
+                for node, seen in header.seen.items()
+            },
+            self._hints(names, after),
+            MOST_SENDS if SENDS in header.entries else 0,
         )
 
+    @staticmethod
+    def _names(opened: Opened) -> set[str]:
+        """Nodes that a checkpoint tells of, by their names then."""
+        branches = (c[len(BRANCH) :] for c in opened.header.versions if c.startswith(BRANCH))
+        return {START, *opened.header.seen, *branches}
+
+    def _hints(self, names: Iterable[str], ops: Sequence[Op]) -> dict[str, list[str]]:
+        """What wakes nodes, from what wakes those of today."""
+        return {
+            name: [reduce(lambda now, op: op.before(now), reversed(ops), each) for each in hint]
+            for name in names
+            if (hint := self.steps.triggers.get(node_now(ops, name)))
+        }
+
+    def _version(self, opened: Opened, write: Pending) -> int:
+        return self.stored(opened.header.schema if write.schema is None else write.schema)
+
     def _move_tasks(
-        self, opened: Opened, edited: Edited, noted: Sequence[Noted], sent: Iterable[str]
+        self,
+        opened: Opened,
+        edited: Edited,
+        noted: Sequence[Noted],
+        known: Known,
+        sent: Iterable[str],
     ) -> None:
         """Give what tasks wrote to the ids that the program will look for."""
         kinds: dict[int, Tasks | None] = {}
@@ -215,8 +277,9 @@ class Evolution:
         for write in sorted(edited.content.writes, key=lambda w: abs(w.version - self.version)):
             if write.version != self.version and write.task_id != NULL_TASK:
                 if write.version not in kinds:
-                    since = [n for n in noted if _is_after(n, write.version, self.version)]
-                    kinds[write.version] = self.tasks(opened, since, edited.ns, sent)
+                    kinds[write.version] = self.tasks(
+                        opened, noted, known, sent, first=write.version
+                    )
                 tasks = kinds[write.version]
                 if tasks is not None and tasks.changed:
                     self._move(opened, edited, tasks, write)
@@ -228,7 +291,9 @@ class Evolution:
     def _move(self, opened: Opened, edited: Edited, tasks: Tasks, write: EditedWrite) -> None:
         moved = tasks.moved(write.task_id, write.path)
         if moved is None:
-            if tasks.is_concerned(write.path):
+            if tasks.is_nobodys(write.task_id):
+                write.path = tasks.path(write.path)
+            elif tasks.is_concerned(write.path):
                 why = (
                     f"the pending writes of task {write.task_id} ({write.path or 'no path'}) "
                     "belong to no task that is known: name the graph, StateSchema.of(graph, ...), "
@@ -250,6 +315,49 @@ class Evolution:
                 else:
                     edited.interrupts[asked.id] = now
                     asked.id = now
+
+    # ---- namespaces --------------------------------------------------------------------------
+
+    def way(self, stored: int) -> list[int]:
+        """The versions from a stored one to today's."""
+        return [stored, *(to for to, _ in self.steps.between(stored))]
+
+    def below(self, parent: Opened, known: Known, segment: str, version: int) -> Known:
+        """What a task's part of a namespace is called in each version, from its name in one.
+
+        Args:
+            parent: the checkpoint that the task runs from.
+            known: what the namespace of `parent` is called.
+            segment: the part, `node:id`, as programs of `version` know it.
+            version: the version.
+        """
+        name, _, task_id = segment.partition(":")
+        noted, way = self.probe(parent).noted, self.way(self.stored(parent.header.schema))
+        was = node_before(_between(noted, way[0], version), name)
+        tasks = self.tasks(parent, noted, known, [was], last=version)
+        moved = None if tasks is None else tasks.back(name, task_id)
+        if moved is None:
+            return dict.fromkeys(way, segment)
+        stored = moved.old_ns.rpartition("|")[2]
+        name, _, task_id = stored.partition(":")
+        found = {}
+        for each in way:
+            tasks = self.tasks(parent, noted, known, [name], last=each)
+            now = None if tasks is None else tasks.moved(task_id)
+            found[each] = stored if now is None else now.new_ns.rpartition("|")[2]
+        return found
+
+    def lasting(self, above: str, name: str, version: int) -> Known:
+        """The same for a sub-graph that keeps one namespace, named by its node, for all calls."""
+        found: dict[int, str] = {}
+        for end in self.steps.ends():
+            row = CheckpointRow(above, "", None, None, b"", b"")
+            empty = Opened("", row, Header({}, {}, {}, b"", b"", schema=end), {}, {}, ())
+            noted, way = self.probe(empty).noted, self.way(end)
+            if version in way:
+                was = node_before(_between(noted, end, version), name)
+                found |= {each: node_now(_between(noted, end, each), was) for each in way}
+        return found | {version: name}
 
     # ---- the history of DeltaChannels --------------------------------------------------------
 
@@ -278,12 +386,10 @@ class Evolution:
     ) -> dict[str, Any]:
         old, ops = found[then], [each.op for each in noted]
         made: dict[str, Any] = {
-            "writes": [
-                (task, now, _followed(ops, then, v, "write")) for task, _, v in old["writes"]
-            ]
+            "writes": [(task, now, followed(ops, then, v, "write")) for task, _, v in old["writes"]]
         }
         if "seed" in old:
-            made["seed"] = _followed(ops, then, old["seed"], "value")
+            made["seed"] = followed(ops, then, old["seed"], "value")
         if now != then:  # what this program has added to an old checkpoint already
             made["writes"] += found[now]["writes"]
         return made
@@ -308,22 +414,11 @@ def classes(noted: Iterable[Noted]) -> dict[str, str | type | None]:
     return {old: last(new) for old, new in moves.items()}
 
 
-def _follow(ops: Iterable[Op], name: str) -> str | None:
-    found: str | None = name
-    for op in ops:
-        found = None if found is None else op.channel(found)
-    return found
-
-
-def _followed(ops: Iterable[Op], name: str, value: Any, kind: str) -> Any:
-    for op in ops:
-        value = getattr(op, kind)(name, value)
-        name = op.channel(name) or name
-    return value
-
-
-def _is_after(noted: Noted, version: int, today: int) -> bool:
-    return noted.to > version if version < today else noted.to < version
+def _between(noted: Iterable[Noted], first: int, last: int) -> list[Op]:
+    """What the steps from one version to another do."""
+    if first <= last:
+        return [each.op for each in noted if first < each.to <= last]
+    return [each.op for each in noted if last <= each.to < first]
 
 
 def _told(cause: Exception | str | None) -> str | None:

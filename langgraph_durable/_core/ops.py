@@ -7,8 +7,9 @@ told in these terms, so an operation need not know how a checkpoint is made.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
@@ -182,3 +183,38 @@ class MoveClass(Op):
     old: str
     new: str | type | None
     """None: load it as a plain dict."""
+
+
+def node_now(ops: Iterable[Op], name: str) -> str:
+    """What a node is called after operations."""
+    return reduce(lambda now, op: op.node(now), ops, name)
+
+
+def node_before(ops: Sequence[Op], name: str) -> str:
+    """What a node was called before operations."""
+    for op in reversed(ops):
+        name = op.old if isinstance(op, RenameNode) and op.new == name else name
+    return name
+
+
+def told_by(ops: Iterable[Op]) -> Iterator[tuple[int, str]]:
+    """Names of nodes in renames, each with the number of the operation before which it holds."""
+    for at, op in enumerate(ops):
+        if isinstance(op, RenameNode):
+            yield from ((at, name) for name in (op.old, *op.calls))
+
+
+def follow(ops: Iterable[Op], name: str) -> str | None:
+    """Where a channel goes by operations; None if it is no more."""
+    found: str | None = name
+    for op in ops:
+        found = None if found is None else op.channel(found)
+    return found
+
+
+def followed(ops: Iterable[Op], name: str, value: Any, kind: str) -> Any:
+    """What becomes of a `value` or a `write` by operations."""
+    for op in ops:
+        value = getattr(op, kind)(name, value)
+        name = op.channel(name) or name
+    return value

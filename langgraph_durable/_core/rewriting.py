@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial, reduce
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
@@ -19,7 +19,7 @@ from langgraph_durable._core import lineage, seal
 from langgraph_durable._core.claims import collected
 from langgraph_durable._core.codec import Decoder, Encoder
 from langgraph_durable._core.edits import EditedWrite
-from langgraph_durable._core.evolution import Edited, Opened
+from langgraph_durable._core.evolution import Edited, Known, Opened
 from langgraph_durable._core.header import Header
 from langgraph_durable._core.memory import Entry, Part
 from langgraph_durable._core.offload import Packed, Upload
@@ -39,7 +39,7 @@ from langgraph_durable._core.records import (
     settled,
     unpack_refs,
 )
-from langgraph_durable._core.versions import NOTHING, capsule
+from langgraph_durable._core.versions import NOTHING, capsule, join
 from langgraph_durable.errors import CorruptionError, StorageBusy
 
 if TYPE_CHECKING:
@@ -69,6 +69,8 @@ class _Made:
     encoder: Encoder
     rows: list[tuple[CheckpointRow, Header]] = field(default_factory=list)
     writes: list[tuple[WriteRow, list[Ref], list[Any]]] = field(default_factory=list)
+    versions: dict[str, int] = field(default_factory=dict)
+    """Of the latest checkpoint of each namespace, as it is stored."""
 
 
 class Rewriter:
@@ -142,17 +144,21 @@ class Rewriter:
         ]
         stored = Counter(self._evolution.stored(each.header.schema) for each in opened)
         old = [each for each in opened if self._is_old(each)]
-        names = self._namespaces(opened, {each.row.ns for each in opened})
+        known = self._namespaces(opened)
+        names = {ns: each.get(self._evolution.version, ns) for ns, each in known.items()}
         old += [each for each in opened if names[each.row.ns] != each.row.ns and each not in old]
         decoder = Decoder(serde, listing.thread_id, items, None, engine.shelf)
 
         def rebuild() -> list[tuple[Opened, Edited]]:
-            return [(each, self._evolution.edit(each, decoder, names[each.row.ns])) for each in old]
+            return [(each, self._evolution.edit(each, decoder, known[each.row.ns])) for each in old]
 
         edits = await engine._with_stores(rebuild)
         self._explain(edits)
         part.numbers.update((digest, n) for digest, n, _ in decoder.learned())
         made = _Made(listing.thread_id, encoder)
+        for each in opened:
+            if listing.heads.get(each.row.ns) == each.row.id:
+                made.versions[each.row.ns] = self._evolution.stored(each.header.schema)
         for each, edited in edits:
             self._encode(made, each, edited, decoder)
         packed = await engine._packed(encoder) if uploads else encoder.packed(uploads=False)
@@ -169,38 +175,28 @@ class Rewriter:
 
     # ---- names -------------------------------------------------------------------------------
 
-    def _namespaces(self, opened: list[Opened], stored: Iterable[str]) -> dict[str, str]:
-        """What each namespace is called today; one whose parent is gone keeps its name."""
+    def _namespaces(self, opened: list[Opened]) -> dict[str, Known]:
+        """What each namespace is called by version; one whose parent is gone keeps its name."""
         by_place = {(each.row.ns, each.row.id): each for each in opened}
-        any_of = {each.row.ns: each for each in opened}
-        names = {"": ""}
-        for ns in sorted(stored, key=lambda ns: ns.count("|")):
+        by_id = {each.row.id: each for each in opened}
+        # A checkpoint that only holds writes (of a run that stores its end) tells no parents.
+        telling = sorted(opened, key=lambda each: "parents" in each.metadata)
+        any_of = {each.row.ns: each for each in telling}
+        names: dict[str, Known] = {"": {}}
+        for ns in sorted(any_of.keys() - {""}, key=lambda ns: ns.count("|")):
             above, segment, count = _split(ns)
-            today = names.get(above, above)
-            now = self._segment(by_place, any_of.get(ns), above, today, segment)
-            names[ns] = "|".join(part for part in (today, now, count) if part) if ns else ""
+            own, known = any_of[ns], names.get(above, {})
+            version = self._evolution.stored(own.header.schema)
+            id = (own.metadata.get("parents") or {}).get(above, "")
+            parent = by_place.get((above, id)) or by_id.get(id)
+            if ":" not in segment:
+                below = self._evolution.lasting(above, segment, version)
+            elif parent is not None:
+                below = self._evolution.below(parent, known, segment, version)
+            else:
+                below = dict.fromkeys(known, segment)
+            names[ns] = {v: join(known.get(v, above), part, count) for v, part in below.items()}
         return names
-
-    def _segment(
-        self,
-        by_place: Mapping[tuple[str, str], Opened],
-        own: Opened | None,
-        above: str,
-        today: str,
-        segment: str,
-    ) -> str:
-        name, _, task_id = segment.partition(":")
-        if own is None:
-            return segment
-        if not task_id:
-            ops = [each.op for each in self._evolution.probe(own).noted]
-            return reduce(lambda now, op: op.node(now), ops, name)
-        parent = by_place.get((above, (own.metadata.get("parents") or {}).get(above, "")))
-        if parent is None:
-            return segment
-        tasks = self._evolution.tasks(parent, self._evolution.probe(parent).noted, today, [name])
-        moved = tasks.moved(task_id) if tasks is not None and tasks.changed else None
-        return segment if moved is None else moved.new_ns.rpartition("|")[2]
 
     @staticmethod
     def _explain(edits: list[tuple[Opened, Edited]]) -> None:
@@ -288,10 +284,18 @@ class Rewriter:
             bare_write = WriteRow(*place, write.path, write.run, refs, body)
             edit.add_writes.append(bare_write.sealed(thread_id))
         edit.keep = _needed(listing, edit, seed)
-        for ns, head in listing.heads.items():
-            if names.get(ns, ns) != ns:
-                edit.heads |= {ns: None, names[ns]: head}
+        edit.heads = self._heads(listing, names, made.versions)
         return edit
+
+    def _heads(
+        self, listing: Listing, names: Mapping[str, str], versions: Mapping[str, int]
+    ) -> dict[str, str | None]:
+        """What is latest: where namespaces become one, what the newest program has stored."""
+        today = self._evolution.version
+        by_age = sorted(listing.heads, key=lambda ns: -abs(versions.get(ns, today) - today))
+        heads = {names.get(ns, ns): listing.heads[ns] for ns in by_age}
+        gone: dict[str, str | None] = dict.fromkeys(listing.heads.keys() - heads.keys())
+        return gone | {ns: id for ns, id in heads.items() if listing.heads.get(ns) != id}
 
     # ---- verifying ---------------------------------------------------------------------------
 

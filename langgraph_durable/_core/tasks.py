@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import binascii
 import hashlib
+import re
+import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, combinations
@@ -21,12 +23,12 @@ import xxhash
 PULL, PUSH, START = "__pregel_pull", "__pregel_push", "__start__"
 BRANCH, JOIN = "branch:to:", "join:"
 MOST_SENDS = 4096
-"""Sends of one step that are looked through for the namespace of one of them."""
-UNNAMED_SENDS = 64
-"""The same for writes that were stored without the path of their task."""
+"""Sends of one step that are looked through for one of them, where its number is not known."""
 MOST_JOINS = 5
 _PULLED, _PUSHED = f"~{PULL}, ", f"~{PUSH}, "
 _HANDLER = ", node_error_handler, "
+_LATE = "ffffffff-"
+_UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def renamed_channel(channel: str, old: str, new: str) -> str:
@@ -84,7 +86,9 @@ class Tasks:
     """The name of a channel now."""
     seen: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     hints: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Triggers of the nodes of the program's own graph, by the names they have now."""
+    """Triggers of nodes, where they are known, all by the names they had."""
+    sends: int = MOST_SENDS
+    """How many sends there can have been."""
     _found: dict[str, Moved] | None = None
 
     @property
@@ -116,7 +120,7 @@ class Tasks:
         # Those that had another name first: the name of now may have meant nothing then.
         own = sorted((was for was in self.names if self.node(was) == name), key=name.__eq__)
         pulled = sorted(self._found.values(), key=lambda found: found.old_ns == found.new_ns)
-        sent = (Moved(*self._send(was, n)) for was in own for n in range(MOST_SENDS))
+        sent = (Moved(*self._send(was, n)) for was in own for n in range(self.sends))
         return next((m for m in chain(pulled, sent) if m.new_ns.endswith(ending)), None)
 
     def path(self, path: str) -> str:
@@ -132,6 +136,27 @@ class Tasks:
         """Whether the task with this path must have another id now."""
         return self.old_ns != self.new_ns or self.path(path) != path
 
+    def is_nobodys(self, task_id: str) -> bool:
+        """Whether LangGraph has made this id up to file writes under, for no task to find.
+
+        It does so for input and `update_state` (a UUID of the checkpoint's id), and for what
+        `DeltaChannel`s got in a run that stores only its end: the number of the step, and the rest
+        of a task's id.
+        """
+        if task_id.startswith(_LATE) or task_id[:8] in (f"{self.step + n:08d}" for n in range(2)):
+            return True
+        made = uuid.UUID(task_id) if _UUID.fullmatch(task_id) else None
+        return made is not None and made.version == 5 and made in self._made_up()
+
+    def _made_up(self) -> Iterator[uuid.UUID]:
+        try:
+            own = uuid.UUID(self.id)
+        except ValueError:
+            return
+        yield uuid.uuid5(own, "__input__")
+        yield uuid.uuid5(own, "__interrupt__")
+        yield from (uuid.uuid5(own, f"__interrupt__:{n}") for n in range(1, MOST_SENDS))
+
     # ---- all tasks that can have been --------------------------------------------------------
 
     def _all(self) -> Iterator[tuple[str, str]]:
@@ -146,7 +171,7 @@ class Tasks:
     def _sent(self, task_id: str, path: str) -> Moved | None:
         """A task that was sent for: `~push, number, 0`."""
         number = path[len(_PUSHED) :].partition(", ")[0]
-        numbers = [int(number)] if number.isdigit() else range(UNNAMED_SENDS)
+        numbers = [int(number)] if number.isdigit() else range(self.sends)
         for name in self.names:
             for n in numbers:
                 pair = self._send(name, n)
@@ -184,16 +209,8 @@ class Tasks:
                 yield (BRANCH + name, *some)
         if seen := self.seen.get(name):
             yield tuple(seen)
-        if hint := self.hints.get(self.node(name)):
-            was = {self.channel(channel): channel for channel in self.channels}
-            yield tuple(was.get(trigger) or self._before(trigger) for trigger in hint)
-
-    def _before(self, channel: str) -> str:
-        """A derived channel of now, by the names that nodes had."""
-        for name in self.names:
-            if self.node(name) != name:
-                channel = renamed_channel(channel, self.node(name), name)
-        return channel
+        if hint := self.hints.get(name):
+            yield tuple(hint)
 
     # ---- tasks within tasks ------------------------------------------------------------------
 

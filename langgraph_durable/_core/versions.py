@@ -28,13 +28,18 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from langgraph_durable._core import lineage
 from langgraph_durable._core.codec import Decoder, Encoder
-from langgraph_durable._core.evolution import VERSION, Edited, Evolution, Opened
+from langgraph_durable._core.evolution import (
+    VERSION,
+    Edited,
+    Evolution,
+    Known,
+    Opened,
+    namespace_of,
+)
 from langgraph_durable._core.header import Capsule, Header
-from langgraph_durable._core.ops import RenameNode
 from langgraph_durable._core.outlines import Outline, OutlinedWrite
 from langgraph_durable._core.records import (
     CAPSULE,
-    CheckpointRow,
     Held,
     Loaded,
     Ref,
@@ -71,10 +76,12 @@ class Versions:
     ) -> Restored | None:
         found = await self._engine._get(serde, place)
         if found is None and place.ns:
-            stored = await self._elsewhere(place, above or {})
-            found = None if stored is None else await self._engine._get(serde, stored, place.ns)
-            if found is not None and stored is not None:
-                self._remember(place, found.place.id, stored.ns)
+            known = await self._known(place, above or {})
+            for ns in _others(known, place.ns):
+                found = await self._engine._get(serde, place._replace(ns=ns), known)
+                if found is not None:
+                    self._remember(place, found.place.id, ns)
+                    break
         if found is not None and found.edited is not None and found.edited.unknown:
             await self._explain(serde, found, found.edited)
         return found
@@ -84,13 +91,12 @@ class Versions:
         loaded: Loaded,
         header: Header,
         decoder: Decoder,
-        ns: str | None,
+        known: Known,
         origin: bytes | None,
     ) -> Restored:
-        """A stored checkpoint in this version, known as `ns` today."""
+        """A stored checkpoint in this version; `known` says what its namespace is called."""
         row = loaded.row
-        ns = row.ns if ns is None else ns
-        edited = self.evolution.edit(self.open(loaded, header), decoder, ns)
+        edited = self.evolution.edit(self.open(loaded, header), decoder, known)
         content = edited.content
         checkpoint = {
             **content.rest,
@@ -101,7 +107,7 @@ class Versions:
         }
         metadata = {**content.metadata, VERSION: self.evolution.stored(header.schema)}
         writes = [(write.task_id, write.channel, write.value) for write in content.writes]
-        place = Place(loaded.thread_id, ns, row.id)
+        place = Place(loaded.thread_id, edited.ns, row.id)
         return Restored(place, row.parent, checkpoint, metadata, writes, origin, edited)
 
     def outline(self, made: Outline, loaded: Loaded) -> Outline:
@@ -119,8 +125,10 @@ class Versions:
         """Give questions of sub-graphs the ids that the program knows them by."""
         above = {**(edited.content.metadata.get("parents") or {})}
         above[found.place.ns] = found.place.id
-        for moved in edited.moved:
-            below = await self.get(serde, Place(found.place.thread_id, moved.new_ns, None), above)
+        # A sub-graph with a checkpointer of its own has a namespace without the ids of tasks.
+        own = [moved.new_ns for moved in edited.moved]
+        for ns in dict.fromkeys([*own, *map(namespace_of, own)]):
+            below = await self.get(serde, Place(found.place.thread_id, ns, None), above)
             if below is not None and below.edited is not None:
                 edited.interrupts |= below.edited.interrupts
         for asked in edited.unknown:
@@ -142,77 +150,61 @@ class Versions:
             return place
         return place._replace(ns=self._aliases.get((place.thread_id, place.ns, place.id), place.ns))
 
-    async def _elsewhere(self, place: Place, above: Mapping[str, str]) -> Place | None:
-        """Where a namespace of today may be stored; None if under its own name at best."""
-        stored = wanted = ""
+    async def _known(self, place: Place, above: Mapping[str, str]) -> Known:
+        """What a namespace of today is called in other versions, oldest first."""
+        known: Known = {}
+        wanted, today = "", self.evolution.version
         for segment, count in _segments(place.ns):
-            name, _, task_id = segment.partition(":")
-            if task_id:
-                was = await self._task_before(place, (stored, wanted), above, name, task_id)
-                was = was or segment
+            if ":" not in segment:
+                below = self.evolution.lasting(wanted, segment, today)
+            elif parent := await self._parent(place.thread_id, wanted, known, above.get(wanted)):
+                below = self.evolution.below(parent, known, segment, today)
             else:
-                was = await self._node_before(place.thread_id, stored, name)
-            stored, wanted = _below(stored, was, count), _below(wanted, segment, count)
-        return None if stored == place.ns else place._replace(ns=stored)
+                below = {today: segment}
+            known = {v: join(known.get(v, wanted), part, count) for v, part in below.items()}
+            wanted = join(wanted, segment, count)
+        return known
 
-    async def _task_before(
-        self,
-        place: Place,
-        parent: tuple[str, str],
-        above: Mapping[str, str],
-        name: str,
-        task_id: str,
-    ) -> str | None:
-        stored, wanted = parent
-        opened = await self._parent(place.thread_id, stored, above.get(wanted))
-        if opened is None:
-            return None
-        tasks = self.evolution.tasks(opened, self.evolution.probe(opened).noted, wanted, [name])
-        moved = None if tasks is None else tasks.back(name, task_id)
-        return None if moved is None else moved.old_ns.rpartition("|")[2]
-
-    async def _parent(self, thread_id: str, ns: str, id: str | None) -> Opened | None:
+    async def _parent(
+        self, thread_id: str, wanted: str, known: Known, id: str | None
+    ) -> Opened | None:
         """The checkpoint that a sub-graph runs from, unless it is of this version."""
         part = self._engine.memory.part(thread_id)
-        known = None if part is None or id is None else part.records.get((ns, id))
-        if known is not None and known.schema == self.evolution.version:
-            return None
-        if id is None:
-            loaded = await self._engine.storage.load(thread_id, ns, None, Held())
-        else:
-            page = await self._engine.storage.page(
-                Selection(thread_id, ns, id), None, 1, lambda *_: True, items=False
-            )
-            loaded = page.rows[0] if page.rows else None
-        if loaded is None:
-            return None
-        header = lineage.read_row(thread_id, loaded.row)
-        return None if header.schema == self.evolution.version else self.open(loaded, header)
+        for ns in (wanted, *_others(known, wanted)):
+            record = None if part is None or id is None else part.records.get((ns, id))
+            if record is not None and record.schema == self.evolution.version:
+                return None
+            loaded = await self._bare(Place(thread_id, ns, id))
+            if loaded is not None:
+                header = lineage.read_row(thread_id, loaded.row)
+                is_old = header.schema != self.evolution.version
+                return self.open(loaded, header) if is_old else None
+        return None
 
-    async def _node_before(self, thread_id: str, above: str, name: str) -> str:
-        """The oldest-known name of a sub-graph that keeps one namespace for all its calls."""
-        row = CheckpointRow(above, "", None, None, b"", b"")
-        empty = Opened(thread_id, row, Header({}, {}, {}, b"", b""), {}, {}, ())
-        was = name
-        for each in reversed(self.evolution.probe(empty).noted):
-            if isinstance(each.op, RenameNode) and each.op.new == was:
-                was = each.op.old
-                ns = _below(above, was, "")
-                if await self._engine.storage.load(thread_id, ns, None, Held()) is not None:
-                    return was
-        return name
+    async def _bare(self, place: Place) -> Loaded | None:
+        """A stored checkpoint without its values."""
+        storage = self._engine.storage
+        if place.id is None:
+            return await storage.load(*place, Held())
+        page = await storage.page(Selection(*place), None, 1, lambda *_: True, items=False)
+        return page.rows[0] if page.rows else None
 
-    async def selected(self, selection: Selection) -> Selection:
+    async def selected(self, selection: Selection) -> tuple[Selection, Known]:
         """What a list in a namespace of today is to read, if nothing is stored there."""
         if not selection.ns or selection.thread_id is None:
-            return selection
-        own = Selection(selection.thread_id, selection.ns)
-        page = await self._engine.storage.page(own, None, 1, lambda *_: True, items=False)
-        if page.rows:
-            return selection
-        place = Place(selection.thread_id, selection.ns, None)
-        stored = await self._elsewhere(place, {})
-        return selection if stored is None else selection._replace(ns=stored.ns)
+            return selection, {}
+        if await self._is_there(selection.thread_id, selection.ns):
+            return selection, {}
+        known = await self._known(Place(selection.thread_id, selection.ns, None), {})
+        for ns in _others(known, selection.ns):
+            if await self._is_there(selection.thread_id, ns):
+                return selection._replace(ns=ns), known
+        return selection, {}
+
+    async def _is_there(self, thread_id: str, ns: str) -> bool:
+        storage = self._engine.storage
+        page = await storage.page(Selection(thread_id, ns), None, 1, lambda *_: True, items=False)
+        return bool(page.rows)
 
     # ---- going on ----------------------------------------------------------------------------
 
@@ -285,6 +277,11 @@ def capsule(
     return Capsule(form, tuple(sized), seed_items), Ref(channel, tuple(runs), CAPSULE)
 
 
+def _others(known: Known, today: str) -> list[str]:
+    """Other names of a namespace, newest first."""
+    return [ns for ns in dict.fromkeys(reversed(list(known.values()))) if ns != today]
+
+
 def _segments(ns: str) -> Iterator[tuple[str, str]]:
     """The parts of a namespace, each with the number of the call that may follow it."""
     parts = ns.split("|")
@@ -294,5 +291,5 @@ def _segments(ns: str) -> Iterator[tuple[str, str]]:
             yield part, count
 
 
-def _below(above: str, segment: str, count: str) -> str:
+def join(above: str, segment: str, count: str) -> str:
     return "|".join(part for part in (above, segment, count) if part)
