@@ -8,18 +8,56 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import queue
 from collections.abc import Iterable
-from typing import Protocol, TypeVar
+from typing import Any, TypeVar
 
 
-class Job(Protocol):
-    """What a caller waits for."""
+class Job:
+    """What one caller waits for, on its own loop."""
 
-    loop: asyncio.AbstractEventLoop
+    __slots__ = ("_end", "_unclaimed", "context", "future", "loop", "settled")
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Any] = self.loop.create_future()
+        self.context = contextvars.copy_context()
+        self.settled = False
+        self._unclaimed = [True]
+        self._end: asyncio.Future[None] | None = None
+
+    def claim(self) -> bool:
+        """True for the first who asks: the worker, to begin; or the caller, to leave before."""
+        try:
+            return self._unclaimed.pop()
+        except IndexError:
+            return False
+
+    async def outcome(self, *, whole: bool) -> Any:
+        """What came out. A caller that is cancelled leaves; what has not begun never will.
+
+        `whole` waits for the end of what has begun, so that nothing of it comes later.
+        """
+        try:
+            return await self.future
+        except asyncio.CancelledError:
+            if not self.claim() and whole and not self.settled:
+                self._end = self.loop.create_future()
+                await self._end
+            raise
 
     def settle(self) -> None:
         """On the caller's loop: give it what came out."""
+        self.settled = True
+        if self._end is not None and not self._end.done():
+            self._end.set_result(None)
+        if not self.future.done():
+            self._give()
+
+    def _give(self) -> None:
+        """Set the future."""
+        raise NotImplementedError
 
 
 J = TypeVar("J", bound=Job)

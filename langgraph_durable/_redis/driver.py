@@ -10,7 +10,6 @@ user has given an asyncio client, the waiting is done by that client, on its loo
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import os
 import queue
 import threading
@@ -22,7 +21,7 @@ from langgraph_durable._redis.carriers import Carrier, Outcome
 from langgraph_durable._redis.loops import LoopCarrier
 from langgraph_durable._redis.marks import Marks
 from langgraph_durable._redis.requests import Request
-from langgraph_durable._workers import deliver, waiting
+from langgraph_durable._workers import Job, deliver, waiting
 from langgraph_durable.errors import ConfigurationError, StorageError
 
 T = TypeVar("T")
@@ -72,18 +71,31 @@ class Driver:
             return cast("T", end.value)
 
     async def run(self, work: Work[T], *, writes: bool) -> T:
-        """Run a coroutine to its end; cancelling leaves what it does whole."""
+        """Run a coroutine to its end.
+
+        If the caller is cancelled, what has not begun never will; a write that is on its way to
+        the server is ended first, so that the caller knows that nothing of it comes later.
+        """
         self._check_open(work)
         on_loop = self._on_loop
-        job = _Job(self._carrier if on_loop is None else None, work)
-        while True:
+        if on_loop is None:
+            job = _Job(self._carrier, work)
             self._workers.submit(job)
-            wanted = await job.future
-            if on_loop is None or job.ended:
+            return await job.outcome(whole=writes)  # type: ignore[no-any-return]
+        sent: Any = None
+        while True:
+            job = _Job(None, work, sent)
+            self._workers.submit(job)
+            wanted = await job.outcome(whole=False)
+            if job.ended:
                 return wanted  # type: ignore[no-any-return]
-            # A caller that is cancelled leaves; what is on its way to the server goes on.
-            job.sent = await asyncio.shield(on_loop.carry_out(wanted))
-            job.again()
+            going = asyncio.ensure_future(on_loop.carry_out(wanted))
+            try:
+                sent = await asyncio.shield(going)
+            except asyncio.CancelledError:
+                if writes:
+                    await asyncio.wait([going])
+                raise
 
     def open(self) -> None:
         """Connect, which the first use would do as well."""
@@ -119,30 +131,25 @@ class Driver:
             self._carrier.abandon()
 
 
-class _Job:
-    """A coroutine of an async caller on its way through the workers."""
+class _Job(Job):
+    """A coroutine of an async caller on its way through the workers, or a step of it."""
 
-    __slots__ = ("carrier", "context", "ended", "future", "loop", "result", "sent", "work")
+    __slots__ = ("carrier", "ended", "result", "sent", "work")
 
-    def __init__(self, carrier: Carrier | None, work: Work[Any]) -> None:
+    def __init__(self, carrier: Carrier | None, work: Work[Any], sent: Any = None) -> None:
+        super().__init__()
         self.carrier = carrier
         self.work = work
-        self.loop = asyncio.get_running_loop()
-        self.context = contextvars.copy_context()
-        self.sent: Any = None
-        self.ended = False
-        self.again()
-
-    def again(self) -> None:
-        self.future: asyncio.Future[Any] = self.loop.create_future()
+        self.sent = sent
         self.result: Any = None
+        self.ended = False
 
     def starts(self) -> bool:
         """False if the caller has left before anything was done: then nothing is."""
-        if self.future.cancelled():
-            self.work.close()
-            return False
-        return True
+        if self.claim():
+            return True
+        self.work.close()
+        return False
 
     def advance(self) -> Request | None:
         """Go on until the coroutine asks for something (returned) or ends."""
@@ -158,10 +165,7 @@ class _Job:
         self.ended = True
         return None
 
-    def settle(self) -> None:
-        """On the caller's loop: give it what came out."""
-        if self.future.done():
-            return
+    def _give(self) -> None:
         if self.ended and isinstance(self.result, BaseException):
             self.future.set_exception(self.result)
         else:

@@ -13,9 +13,7 @@ and each is done by itself, so that one caller's error is not another's.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import contextvars
 import os
 import queue
 import sqlite3
@@ -32,7 +30,7 @@ from langgraph_durable._sqlite.failures import Foreign, explained, is_busy
 from langgraph_durable._sqlite.notes import Notes
 from langgraph_durable._sqlite.schema import begin, rollback
 from langgraph_durable._sqlite.storage import Transaction
-from langgraph_durable._workers import deliver, waiting
+from langgraph_durable._workers import Job, deliver, waiting
 from langgraph_durable.errors import StorageError
 
 CROWD = 0.02
@@ -98,14 +96,9 @@ class Database:
         first, so that the caller knows that nothing of it comes later.
         """
         self._check_open(work)
-        job = _Job(self, work, asyncio.get_running_loop())
+        job = _Job(self, work)
         self._workers.submit(job, writes)
-        try:
-            return await job.future  # type: ignore[no-any-return]
-        except asyncio.CancelledError:
-            if not job.claim() and writes and not job.settled:
-                await job.wait()
-            raise
+        return await job.outcome(whole=writes)  # type: ignore[no-any-return]
 
     def _serve(self, jobs: Iterable[_Job]) -> None:
         """Run several coroutines, each as far as it gets, and their writes together."""
@@ -312,35 +305,18 @@ class Database:
         self._release = weakref.finalize(self, _let_go, self.connections, self._workers, self._turn)
 
 
-class _Job:
+class _Job(Job):
     """A coroutine of an async caller on its way through a worker."""
 
-    __slots__ = (
-        *("_end", "_unclaimed", "context", "database", "ended", "error"),
-        *("future", "loop", "sent", "settled", "work"),
-    )
+    __slots__ = ("database", "ended", "error", "sent", "work")
 
-    def __init__(
-        self, database: Database, work: Work[Any], loop: asyncio.AbstractEventLoop
-    ) -> None:
+    def __init__(self, database: Database, work: Work[Any]) -> None:
+        super().__init__()
         self.database: Database | None = database
         self.work = work
-        self.loop = loop
-        self.future: asyncio.Future[Any] = loop.create_future()
-        self.context = contextvars.copy_context()
         self.sent: Any = None
         self.error: BaseException | None = None
         self.ended = False
-        self.settled = False
-        self._unclaimed = [True]
-        self._end: asyncio.Future[None] | None = None
-
-    def claim(self) -> bool:
-        """True for the first who asks: the worker, to begin; or the caller, to leave before."""
-        try:
-            return self._unclaimed.pop()
-        except IndexError:
-            return False
 
     def starts(self) -> bool:
         """False if the caller has left before anything was done: then nothing is."""
@@ -348,11 +324,6 @@ class _Job:
             return True
         self.work.close()
         return False
-
-    async def wait(self) -> None:
-        """Wait for the end, on the caller's loop."""
-        self._end = self.loop.create_future()
-        await self._end
 
     def advance(self, database: Database) -> Transaction[Any] | None:
         """Go on until the coroutine asks for a write (returned) or ends; reads are done here."""
@@ -376,13 +347,7 @@ class _Job:
             except BaseException as error:
                 self.error = error
 
-    def settle(self) -> None:
-        """On the caller's loop: give it what came out."""
-        self.settled = True
-        if self._end is not None and not self._end.done():
-            self._end.set_result(None)
-        if self.future.done():
-            return
+    def _give(self) -> None:
         if self.error is not None:
             self.future.set_exception(self.error)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import threading
 import time
@@ -10,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 import redis.asyncio
 import servers
-from servers import Server, running
-from work import is_whole, line, put, steps, write, write_much
+from servers import HOST, Server, running
+from work import is_whole, line, put, state, steps, write, write_much
 
 from langgraph_durable import (
     ConfigurationError,
@@ -23,7 +24,7 @@ from langgraph_durable import (
     StorageReadOnly,
     StorageUnreachable,
 )
-from langgraph_durable.testing.model import at, numbered
+from langgraph_durable.testing.model import at, checkpoint, numbered
 
 
 @pytest.fixture(params=servers.FLAVOURS)
@@ -95,6 +96,28 @@ def test_a_server_that_hangs_for_seconds_is_waited_for(server: Server) -> None:
         put(saver, "t", 2)
         wake.join()
         assert is_whole(saver, "t", 2)
+
+
+@pytest.mark.parametrize("client", ["ours", "the user's"])
+async def test_a_cancelled_write_that_is_on_its_way_is_over_when_its_caller_goes_on(
+    server: Server, client: str
+) -> None:
+    own = redis.asyncio.Redis(host=HOST, port=server.port)
+    with RedisSaver(server.url) as reader:
+        put(reader, "t", 1)
+        saver = reader if client == "ours" else RedisSaver(own)
+        assert await saver.aget_tuple(at("t")) is not None
+        server.pause()
+        versions = dict.fromkeys(state(2), f"{2:032}.{0:016}")
+        made = checkpoint(numbered(2), state(2), versions)
+        call = asyncio.ensure_future(saver.aput(at("t", numbered(1)), made, {"step": 2}, versions))
+        await asyncio.sleep(0.2)
+        call.cancel()
+        asyncio.get_running_loop().call_later(0.3, server.resume)
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert is_whole(reader, "t", 2)
+    await own.aclose()
 
 
 def test_an_answer_that_was_lost_is_not_a_second_write(server: Server) -> None:
