@@ -15,23 +15,20 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from itertools import count
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-from langgraph.checkpoint.base import WRITES_IDX_MAP
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph_durable._core import claims, lineage, outlines
-from langgraph_durable._core.codec import Decoder, Encoder
+from langgraph_durable._core.codec import Decoder
+from langgraph_durable._core.drafting import Drafter, Task, remember
 from langgraph_durable._core.evolution import VERSION, Evolution, Known
-from langgraph_durable._core.header import Header, Version, split_checkpoint
+from langgraph_durable._core.header import Header
 from langgraph_durable._core.lineage import Chain
-from langgraph_durable._core.memory import Entry, Learned, Memory, Part, Pledge, Record
-from langgraph_durable._core.offload import Packed, Shelf, UnknownStore, Upload
+from langgraph_durable._core.memory import Memory
+from langgraph_durable._core.offload import Shelf, UnknownStore
 from langgraph_durable._core.outlines import Outline
 from langgraph_durable._core.records import (
-    ORIGIN,
-    CheckpointDraft,
     CheckpointRow,
     Cursor,
     Edit,
@@ -39,21 +36,16 @@ from langgraph_durable._core.records import (
     Held,
     Listing,
     Loaded,
-    Ref,
     Removed,
     Selection,
-    Write,
-    WritesDraft,
 )
 from langgraph_durable._core.restored import Place, Restored
 from langgraph_durable._core.serde import ExactSerializer
 from langgraph_durable._core.storage import Stale, Storage
 from langgraph_durable._core.versions import Versions
 from langgraph_durable.errors import (
-    ConfigurationError,
     CorruptionError,
     SchemaVersionError,
-    SerializationError,
     StorageError,
 )
 
@@ -62,22 +54,10 @@ __all__ = ["Engine", "Place", "Restored", "Task"]
 T = TypeVar("T")
 logger = logging.getLogger("langgraph_durable")
 
-PAGE = 256
-"""Checkpoints looked through at once where one must be searched for."""
-NOTE = ""
-"""Stands for a channel in the ref of the program's note."""
 NOWHERE: Known = {}
 """A namespace that has no other name."""
 TRIES = 20
 """Stale drafts are made anew this often: each time somebody else removed something in between."""
-
-
-class Task(NamedTuple):
-    """Who writes: a task, its place among the others, and the run it belongs to."""
-
-    id: str
-    path: str
-    run: str | None
 
 
 class Engine:
@@ -99,9 +79,9 @@ class Engine:
         self.memory = memory
         self._plain = plain
         self.shelf = shelf
-        self._origin = origin
         self.versions = None if evolution is None else Versions(self, evolution)
         self._schema = None if evolution is None else evolution.version
+        self.drafter = Drafter(storage, memory, plain, shelf, origin, self.versions)
 
     def over(self, storage: Storage) -> Engine:
         """The same engine, with the same memory, over another way to the same store."""
@@ -142,7 +122,7 @@ class Engine:
         restored = await self._with_stores(build)
         is_known = part is not None and (loaded.row.ns, loaded.row.id) in part.records
         if self.memory.limit and not (is_known and is_held and not decoder.raws):
-            self._remember(loaded, header, decoder)
+            remember(self.memory, loaded, header, decoder)
         if logger.isEnabledFor(logging.DEBUG):
             self._log("restored", restored.place, restored.metadata, _bytes(loaded), began)
         return restored
@@ -160,23 +140,6 @@ class Engine:
         if shelf.is_behind:
             await shelf.refresh(self.storage)
         return built
-
-    async def _encoder(self, serde: SerializerProtocol, part: Part | None) -> Encoder:
-        if self.shelf is not None and self.shelf.writes and not self.shelf.is_ready:
-            await self.shelf.prepare(self.storage)
-        return Encoder(serde, part, self.shelf)
-
-    async def _packed(self, encoder: Encoder) -> Packed:
-        """The new items; what leaves them is uploaded first."""
-        shelf = self.shelf
-        if encoder.leaves and shelf is not None and shelf.writes and not shelf.is_entered:
-            await shelf.enter(self.storage)
-        return encoder.packed()
-
-    def _confirm(self, uploads: Sequence[Upload]) -> None:
-        """The row is written: no collector misses its claims from now on. Has one before?"""
-        if uploads and self.shelf is not None:
-            self.shelf.confirm(uploads)
 
     def _restore(
         self, loaded: Loaded, header: Header, decoder: Decoder, known: Known = NOWHERE
@@ -226,13 +189,6 @@ class Engine:
         if header.schema is not None:
             found[VERSION] = header.schema
         return found
-
-    def _remember(self, loaded: Loaded, header: Header, decoder: Decoder) -> Part:
-        record = Record(header.versions.copy(), header.entries, header.capsules, header.schema)
-        place = loaded.row.ns, loaded.row.id
-        return self.memory.learn(
-            loaded.thread_id, loaded.epoch, Learned(decoder.learned(), place, record)
-        )
 
     async def page(
         self,
@@ -346,7 +302,7 @@ class Engine:
         """Store a checkpoint whose parent is `place.id`."""
         began = time.perf_counter()
         for _ in range(TRIES):
-            draft, uploads = await self._draft_checkpoint(
+            draft, uploads = await self.drafter.checkpoint(
                 serde, place, checkpoint, metadata, new_versions, guard
             )
             try:
@@ -354,154 +310,12 @@ class Engine:
             except Stale:
                 self.memory.forget(place.thread_id)
                 continue
-            self._confirm(uploads)
+            self.drafter.confirm(uploads)
             if logger.isEnabledFor(logging.DEBUG):
                 saved = Place(place.thread_id, place.ns, draft.id)
                 self._log("saved", saved, metadata, stored.bytes, began)
             return
         raise _unsettled(place)
-
-    async def _draft_checkpoint(
-        self,
-        serde: SerializerProtocol,
-        place: Place,
-        checkpoint: Mapping[str, Any],
-        metadata: Mapping[str, Any],
-        new_versions: Collection[str],
-        guard: Guard,
-    ) -> tuple[CheckpointDraft, Sequence[Upload]]:
-        thread_id, ns, parent = place
-        part, base, linked = await self._base(serde, place)
-        encoder = await self._encoder(serde, part)
-        schema, capsules = base.schema, {}
-        if self.versions is not None:
-            schema = self._schema
-            # Nothing of another version may be taken over.
-            if base.schema != schema or self.versions.is_elsewhere(place):
-                capsules = await self.versions.carried(serde, place, checkpoint, metadata, encoder)
-                base = Record({}, {}, schema=base.schema)
-        values, versions = checkpoint["channel_values"], checkpoint["channel_versions"]
-        entries: dict[str, Entry] = {}
-        elsewhere: dict[str, Version] = {}
-        fresh: set[str] = set()
-        kept = False
-        for channel in {**values, **versions}:
-            version = versions.get(channel)
-            if channel not in new_versions and version is not None:
-                old = base.entries.get(channel)
-                if old is not None and old.version == version:
-                    entries[channel], kept = old, True
-                    continue
-            if channel in values:
-                ref, form = encoder.value(channel, values[channel])
-                entries[channel] = Entry(version, form, ref)
-                fresh.add(channel)
-            elif channel not in new_versions and base.versions.get(channel) != version:
-                elsewhere[channel] = version
-        if part and elsewhere and base.schema == schema:
-            found = await self._stored_elsewhere(place, elsewhere)
-            entries, kept = entries | found, kept or bool(found)
-        header = Header(
-            entries=entries,
-            versions=dict(versions),
-            seen=checkpoint.get("versions_seen") or {},
-            rest=self._dump("checkpoint", split_checkpoint(checkpoint)),
-            metadata=self._dump("metadata", dict(metadata)),
-            linked=linked,
-            capsules=capsules,
-            schema=schema,
-        )
-        if self._origin is not None:
-            header.origin = Ref(NOTE, (encoder.raw(self._origin), 1), ORIGIN)
-        if parent is None and not capsules:
-            # `update_state(as_node="__copy__")` after a prune: a copy has the history of its model.
-            header.capsules = {
-                channel: capsule
-                for channel, capsule in base.capsules.items()
-                if versions.get(channel) == base.versions.get(channel) and channel not in entries
-            }
-            kept = kept or bool(header.capsules)
-        run = metadata.get("run_id")
-        run = str(run) if run is not None else None
-        packed = await self._packed(encoder)
-        learned = Learned(
-            encoder.learned(),
-            (ns, checkpoint["id"]),
-            Record(header.versions, entries, header.capsules, schema),
-            run,
-            fresh,
-        )
-        draft = CheckpointDraft(
-            thread_id=thread_id,
-            epoch=part.epoch if part and (kept or linked or encoder.shared) else None,
-            items=packed.items,
-            claims=packed.claims,
-            memory=Pledge(self.memory, thread_id, part, learned),
-            ns=ns,
-            id=checkpoint["id"],
-            parent=parent,
-            run=run,
-            refs=header.refs(),
-            fresh=fresh.union(capsules, (NOTE,)),
-            body=_body(header),
-            guard=guard,
-            root=guard.root,
-            announce_run=_is_news(part, run),
-        )
-        return draft, packed.uploads
-
-    async def _base(
-        self, serde: SerializerProtocol, place: Place
-    ) -> tuple[Part | None, Record, bool]:
-        """What is known of the thread, its parent, and whether the parent is stored.
-
-        In a run the parent was loaded or put by this saver, so it is remembered; a cold writer
-        loads it once, which also tells it which items are there. Without a parent, the newest
-        checkpoint of the namespace serves: values stored under a version belong to that version.
-        """
-        thread_id, ns, parent = place
-        part = self.memory.part(thread_id)
-        if part is not None:
-            known = part.newest(ns) if parent is None else part.records.get((ns, parent))
-            if known is not None:
-                return part, known, parent is not None
-        loaded = await self.storage.load(thread_id, ns, parent, Held())
-        if loaded is None:
-            return part, Record({}, {}, schema=self._schema), False
-        header = lineage.read_row(thread_id, loaded.row)
-        decoder = Decoder(serde, thread_id, loaded.items)
-        where = f"thread {thread_id!r}, checkpoint {loaded.row.id}"
-        for entry in header.entries.values():
-            decoder.check(where, entry.ref)
-        if header.origin is not None:
-            decoder.check(where, header.origin)
-        record = Record(header.versions, header.entries, header.capsules, header.schema)
-        return self._remember(loaded, header, decoder), record, parent is not None
-
-    async def _stored_elsewhere(
-        self, place: Place, wanted: Mapping[str, Version]
-    ) -> dict[str, Entry]:
-        """Values stored under these versions by checkpoints other than the parent.
-
-        LangGraph always hands such values over, so this is for those who call `put` themselves.
-        """
-        found: dict[str, Entry] = {}
-
-        def look(thread_id: str, row: CheckpointRow) -> bool:
-            entries = lineage.read_row(thread_id, row).entries
-            for channel, version in wanted.items():
-                entry = entries.get(channel)
-                if entry is not None and entry.version == version:
-                    found.setdefault(channel, entry)
-            return False
-
-        selection, cursor = Selection(place.thread_id, place.ns), None
-        while len(found) < len(wanted):
-            page = await self.storage.page(selection, cursor, PAGE, look)
-            cursor = page.cursor
-            if cursor is None:
-                break
-        return found
 
     async def put_writes(
         self,
@@ -520,54 +334,19 @@ class Engine:
         if self.versions is not None:
             place = self.versions.stored_place(place)
         for _ in range(TRIES):
-            part = self.memory.part(thread_id)
-            encoder = await self._encoder(serde, part)
-            ordinary, special = [], {}
-            for position, (channel, value) in zip(indices or count(), writes, strict=False):
-                ref, form = encoder.value(channel, value)
-                idx = WRITES_IDX_MAP.get(channel, position)
-                if idx < 0:
-                    special[idx] = Write(idx, ref, form)
-                else:
-                    ordinary.append(Write(idx, ref, form))
-            packed = await self._packed(encoder)
-            learned = Learned(encoder.learned(), run=task.run)
-            draft = WritesDraft(
-                thread_id=thread_id,
-                epoch=part.epoch if part and encoder.shared else None,
-                items=packed.items,
-                claims=packed.claims,
-                memory=Pledge(self.memory, thread_id, part, learned),
-                ns=place.ns,
-                id=place.id or "",
-                task_id=task.id,
-                path=task.path,
-                run=task.run,
-                ordinary=tuple(ordinary),
-                special=tuple(special.values()),
-                announce_run=_is_news(part, task.run),
-                schema=self._schema,
-                sole=sole,
-                root=root,
+            draft, uploads = await self.drafter.writes(
+                serde, place, writes, task, sole, root, indices
             )
             try:
                 stored = await self.storage.put_writes(draft)
             except Stale:
                 self.memory.forget(thread_id)
                 continue
-            self._confirm(packed.uploads)
+            self.drafter.confirm(uploads)
             if logger.isEnabledFor(logging.DEBUG):
                 self._log("saved writes of", place, {}, stored.bytes, began)
             return
         raise _unsettled(place)
-
-    def _dump(self, what: str, value: Any) -> bytes:
-        try:
-            tag, data = self._plain.dumps_typed(value)
-        except SerializationError as error:
-            raise SerializationError(error.reason, path=f"{what}{error.path}") from error
-        assert tag == "x1"
-        return data
 
     # ---- removing and copying ----------------------------------------------------------------
 
@@ -622,7 +401,7 @@ class Engine:
         return found
 
     def dumps(self, metadata: Mapping[str, Any]) -> bytes:
-        return self._dump("metadata", dict(metadata))
+        return self.drafter.dump("metadata", dict(metadata))
 
     def delta_channels(self, metadata: bytes) -> Collection[str]:
         """The DeltaChannels that a header's metadata names."""
@@ -646,20 +425,6 @@ class Engine:
 def _bytes(loaded: Loaded) -> int:
     items = sum(map(len, loaded.items.values()))
     return len(loaded.row.body) + sum(len(w.body) for w in loaded.writes) + items
-
-
-def _body(header: Header) -> bytes:
-    try:
-        return header.body()
-    except (TypeError, AttributeError) as error:
-        raise ConfigurationError(
-            "the checkpoint's channel_versions or versions_seen cannot be stored: a version is a "
-            f"string, a float or an int of 64 bits ({error})"
-        ) from error
-
-
-def _is_news(part: Part | None, run: str | None) -> bool:
-    return run is not None and (part is None or run not in part.runs)
 
 
 def _unsettled(place: Place) -> StorageError:

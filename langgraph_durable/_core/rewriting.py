@@ -96,7 +96,7 @@ class Rewriter:
             await self._engine.storage.edit(thread_id, decide)
             self._engine.memory.forget(thread_id)
             if done:
-                self._engine._confirm(draft.uploads)
+                self._engine.drafter.confirm(draft.uploads)
                 return draft
         raise StorageBusy(
             f"thread {thread_id!r}: others wrote to it {TRIES} times while it was upgraded. "
@@ -137,7 +137,7 @@ class Rewriter:
         uploads: bool,
     ) -> Draft:
         engine, part = self._engine, Part(0)
-        encoder = await engine._encoder(serde, part)
+        encoder = await engine.drafter.encoder(serde, part)
         opened = [
             self._versions.open(loaded, lineage.read_row(listing.thread_id, loaded.row))
             for loaded in whole
@@ -161,7 +161,7 @@ class Rewriter:
                 made.versions[each.row.ns] = self._evolution.stored(each.header.schema)
         for each, edited in edits:
             self._encode(made, each, edited, decoder)
-        packed = await engine._packed(encoder) if uploads else encoder.packed(uploads=False)
+        packed = await engine.drafter.packed(encoder) if uploads else encoder.packed(uploads=False)
         rows, start = {each.row for each in old}, max(items, default=-1) + 1
         edit = self._edit(listing, made, packed, start, rows, names)
         verify = partial(self._verify, serde, edits, edit, items | edit.add_items)
