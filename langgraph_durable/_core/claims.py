@@ -20,9 +20,12 @@ import ormsgpack
 import xxhash
 
 from langgraph_durable._core import seal
+from langgraph_durable._core.kinds import GONE, LEAD
 from langgraph_durable._core.memory import SEED
+from langgraph_durable.errors import CorruptionError
 
 PLAIN, ZSTD = 0, 1
+_GONE_LEAD = bytes((0, LEAD, GONE))
 _ID = re.compile(r"[0-9a-f]{16}")
 _SUFFIX = {PLAIN: "", ZSTD: ".zst"}
 KEY = re.compile(r"lgd-([0-9a-f]{16})/([0-9a-f])/(\2[0-9a-f]{63})(\.zst)?")
@@ -93,6 +96,24 @@ class MissingArtifact:
 
     def __hash__(self) -> int:
         return hash(self.claim)
+
+
+def missing(packed: Any) -> MissingArtifact:
+    """What a record of kind `GONE` stands for."""
+    try:
+        return MissingArtifact(unpack(packed))
+    except seal.Damaged as error:
+        raise CorruptionError(str(error)) from error
+
+
+def gone_item(claim: Claim) -> bytes:
+    """An item that stands for one whose artifact is gone; never stored."""
+    return _GONE_LEAD + ormsgpack.packb(claim.packed())
+
+
+def load_gone(raw: bytes) -> MissingArtifact | None:
+    """What `gone_item` stands for; None if it is another item."""
+    return missing(ormsgpack.unpackb(raw[3:])) if raw.startswith(_GONE_LEAD) else None
 
 
 class Desk(Protocol):

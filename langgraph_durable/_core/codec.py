@@ -28,11 +28,11 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import ERROR, _DeltaSnapshot
 
 from langgraph_durable._core import claims, offload, seal
-from langgraph_durable._core.claims import Claim
+from langgraph_durable._core.claims import Claim, gone_item, load_gone
 from langgraph_durable._core.memory import SEED, Part
 from langgraph_durable._core.offload import Packed, Shelf
 from langgraph_durable._core.records import Items, Ref, Runs, extend, joined, length, order_of
-from langgraph_durable._core.serde import ITEM_TAGS, ExactSerializer, gone_item, load_gone, sketch
+from langgraph_durable._core.serde import ITEM_TAGS, ExactSerializer, sketch
 from langgraph_durable.errors import ConfigurationError, DurableError, SerializationError
 
 ITEM, LIST, DICT, TREE = 1, 2, 3, 4

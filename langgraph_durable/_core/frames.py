@@ -3,8 +3,7 @@
 pandas and pyarrow go as Arrow, polars as its own Arrow stream, Pillow images as PNG; never as a
 pickle. Arrow alone would give some tables of pandas back a little different: what it forgets is
 noted beside them. What would still not come back equal (a column that Arrow guesses at, an image
-mode that PNG lacks) is refused when it is stored. `serde` enters the plans of this file beside
-those of `plans`.
+mode that PNG lacks) is refused when it is stored. `plans` asks `classify` about every new class.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from langgraph_durable._core.plans import (
+from langgraph_durable._core.kinds import (
     FRAME,
     MOMENT,
     PICTURE,
@@ -27,9 +26,9 @@ from langgraph_durable._core.plans import (
     Plan,
     Unstorable,
     Value,
-    zone_of,
 )
 from langgraph_durable._core.types import name_of
+from langgraph_durable._core.values import zone_of
 from langgraph_durable.errors import CorruptionError, SerializationError
 
 PANDAS, POLARS = "pandas", "polars"

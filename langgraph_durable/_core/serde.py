@@ -30,27 +30,24 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from ormsgpack import Ext, Fragment, packb, unpackb
 
-from langgraph_durable._core import claims, collector, frames, seal
-from langgraph_durable._core.plans import (
+from langgraph_durable._core import collector
+from langgraph_durable._core.classes import State
+from langgraph_durable._core.kinds import (
     ARRAY,
     ARTIFACT,
-    CLASSIFIERS,
     ENUM,
     EXCEPTION,
-    GONE,
-    MAKERS,
+    LEAD,
     MODEL,
     MODEL_V1,
     NAMEDTUPLE,
-    PLANS,
     RECORD,
     SUBCLASS,
     Pack,
     Plan,
-    State,
     Unstorable,
-    is_data,
 )
+from langgraph_durable._core.plans import MAKERS, PLANS, is_data
 from langgraph_durable._core.types import Gate, gate_for, is_class, name_of, unreachable
 from langgraph_durable.errors import (
     ConfigurationError,
@@ -65,9 +62,7 @@ ITEM_TAGS = (TAG, "null", "bytes", "bytearray", "msgpack")
 """Tags that stand in stored items as their position here: append only."""
 _TAG_CODES = {tag: bytes([code]) for code, tag in enumerate(ITEM_TAGS)}
 _NAMED = 0x3F
-_LEAD = 0xC1
-_MODEL_LEAD = bytes((0, _LEAD, MODEL))
-_GONE_LEAD = bytes((0, _LEAD, GONE))
+_MODEL_LEAD = bytes((0, LEAD, MODEL))
 _ARRAY_LEAD = b"\xdd"  # of an array with four bytes for its length
 TOGETHER = 64
 """Models unpacked at once: larger buffers come from the system each time, and cost more."""
@@ -315,28 +310,6 @@ def _only_data(cls: type) -> UnsafeTypeError:
         "claims. Only pydantic models, dataclasses, enums, named tuples, exceptions and "
         f"subclasses of builtins are rebuilt, also with types=[{module!r}]"
     )
-
-
-def gone_item(claim: claims.Claim) -> bytes:
-    """An item that stands for one whose artifact is gone; never stored."""
-    return _GONE_LEAD + packb(claim.packed())
-
-
-def load_gone(raw: bytes) -> claims.MissingArtifact | None:
-    """What `gone_item` stands for; None if it is another item."""
-    return MAKERS[GONE](unpackb(raw[3:])) if raw.startswith(_GONE_LEAD) else None
-
-
-def _make_gone(packed: Any) -> claims.MissingArtifact:
-    try:
-        return claims.MissingArtifact(claims.unpack(packed))
-    except seal.Damaged as error:
-        raise CorruptionError(str(error)) from error
-
-
-MAKERS[GONE] = _make_gone
-CLASSIFIERS.append(frames.classify)
-MAKERS.update(frames.MAKERS)
 
 
 def _reader(gate: Gate, messages: dict[Any, Plan], shelf: Any = None) -> Callable[[int, Any], Any]:
@@ -622,7 +595,7 @@ class ExactSerializer(JsonPlusSerializer):
         """Return the value that `dump_item` was given."""
         if raw[0] == 0:
             try:
-                if raw[1] == _LEAD:
+                if raw[1] == LEAD:
                     inner = unpackb(raw[3:], ext_hook=self._hook)
                     if raw[2] == MODEL and type(inner[0]) is int:
                         plan = self._messages.get(inner[0])
@@ -673,7 +646,7 @@ class ExactSerializer(JsonPlusSerializer):
         tag, body = data
         if tag == TAG:
             try:
-                if body[0] == _LEAD:
+                if body[0] == LEAD:
                     return self._rebuild(body[1], unpackb(body[2:], ext_hook=self._hook))
                 return unpackb(body, ext_hook=self._hook)
             except BaseException as error:

@@ -1,6 +1,6 @@
 """Which stored type names may be turned back into classes.
 
-`plans.py` writes a class as a reference: a number of the `CORE` table, "module:qualname", or
+`classes.py` writes a class as a reference: a number of the `CORE` table, "module:qualname", or
 `[reference, arguments]` for a parametrised pydantic model. `serde.py` owns one `Gate` and asks it
 for the class behind a reference. The gate looks names up in `sys.modules` and in `__dict__`s, never
 with `getattr` (a module's `__getattr__`, PEP 562, a lazy module or a metaclass would run code), and
@@ -86,8 +86,10 @@ _unreachable: dict[str, WeakValueDictionary[int, type]] = {}
 _mro = type.__dict__["__mro__"].__get__
 _module = type.__dict__["__module__"].__get__
 _qualname = type.__dict__["__qualname__"].__get__
+_flags = type.__dict__["__flags__"].__get__
 _namespace = vars(types.ModuleType)["__dict__"].__get__
 _ABSENT = object()
+_HEAP_TYPE = 1 << 9  # set on all classes made by a class statement, and on some written in C
 
 
 def is_class(value: object) -> bool:
@@ -99,6 +101,13 @@ def lineage(cls: type) -> tuple[type, ...]:
     """Return the classes that `cls` inherits from, itself first, whatever its metaclass does."""
     found: tuple[type, ...] = _mro(cls)
     return found
+
+
+def is_c(cls: type) -> bool:
+    """Tell whether `cls` is written in C, so that its objects may hold more than they show."""
+    # Extensions make heap types too, whose `__new__` is one of C: pandas does for its Timestamp.
+    made = type.__getattribute__(cls, "__dict__").get("__new__")
+    return not _flags(cls) & _HEAP_TYPE or type(made) is types.BuiltinMethodType
 
 
 def class_attribute(cls: type, name: str) -> Any:

@@ -21,7 +21,8 @@ from typing import Any, BinaryIO, Protocol
 
 from langgraph_durable._core import claims, seal
 from langgraph_durable._core.claims import Claim
-from langgraph_durable._core.plans import ARTIFACT, Pack, Unstorable, Value, register
+from langgraph_durable._core.kinds import ARTIFACT, Pack, Unstorable, Value
+from langgraph_durable._core.plans import register
 from langgraph_durable.artifacts import media, show
 from langgraph_durable.artifacts.stores import CHUNK
 from langgraph_durable.errors import (

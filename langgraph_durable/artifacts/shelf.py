@@ -18,8 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, BinaryIO, TypeVar, cast
 
 from langgraph_durable._core.claims import Claim
+from langgraph_durable._core.kinds import Unstorable
 from langgraph_durable._core.offload import UnknownStore, Upload
-from langgraph_durable._core.plans import Unstorable
 from langgraph_durable._core.storage import Storage
 from langgraph_durable._core.units import shown_bytes
 from langgraph_durable.artifacts import media, places, sweeping
