@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from pydantic import BaseModel
 
-from langgraph_durable._core import collector, serde
+from langgraph_durable._core import collector, rebuilding
 from langgraph_durable._core.records import joined, numbers
 from langgraph_durable._core.serde import TOGETHER, ExactSerializer
 
@@ -61,7 +61,7 @@ def test_an_interrupt_while_models_are_read_is_not_lost(
 
     own = ExactSerializer("safe")
     raws = [own.dump_item(HumanMessage("x", additional_kwargs={"when": NOW}))]
-    hook = serde._remembering(interrupt)  # as for a value inside the model
+    hook = rebuilding.remembering(interrupt)  # as for a value inside the model
     monkeypatch.setattr(own, "_hook" if deep else "_rebuild", hook if deep else interrupt)
     with pytest.raises(KeyboardInterrupt):
         own.load_models(raws)
@@ -73,9 +73,9 @@ def test_trouble_while_models_are_read_leaves_no_trace(monkeypatch: pytest.Monke
 
     own = ExactSerializer("safe")
     raws = [own.dump_item(HumanMessage("x", additional_kwargs={"when": NOW}))]
-    monkeypatch.setattr(own, "_hook", serde._remembering(fail))
+    monkeypatch.setattr(own, "_hook", rebuilding.remembering(fail))
     assert own.load_models(raws) is None
-    assert not serde._trouble.__dict__
+    assert not rebuilding._trouble.__dict__
 
 
 def collections_during(act: Callable[[], object]) -> int:

@@ -14,7 +14,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from langgraph_durable import SqliteSaver
 from langgraph_durable._core.codec import CHUNK
-from langgraph_durable._core.serde import sketch
+from langgraph_durable._core.packing import sketch
 from langgraph_durable.testing.model import at, checkpoint, numbered
 
 MANY = 3 * CHUNK + 5

@@ -31,8 +31,9 @@ from langgraph_durable._core import claims, offload, seal
 from langgraph_durable._core.claims import Claim, gone_item, load_gone
 from langgraph_durable._core.memory import SEED, Part
 from langgraph_durable._core.offload import Packed, Shelf
+from langgraph_durable._core.packing import sketch
 from langgraph_durable._core.records import Items, Ref, Runs, extend, joined, length, order_of
-from langgraph_durable._core.serde import ITEM_TAGS, ExactSerializer, sketch
+from langgraph_durable._core.serde import ITEM_TAGS, ExactSerializer
 from langgraph_durable.errors import ConfigurationError, DurableError, SerializationError
 
 ITEM, LIST, DICT, TREE = 1, 2, 3, 4

@@ -1,7 +1,7 @@
 """The vocabulary of plans: kinds of record, and what a plan is.
 
 A plan turns an object into one *record*: a kind number and a body. `encode(obj, pack)` returns the
-body, where `pack` turns any inner value into bytes; `serde.py` supplies it (a fast one that gives
+body, where `pack` turns any inner value into bytes; `packing.py` supplies it (a fast one that gives
 up, a careful one that names what is wrong) and wraps the body. `rebuild(inner)` gets the unpacked
 body back. Objects are rebuilt with a builtin's `__new__` and by setting state: no `__init__`,
 validator or other code of the class runs, unless its fields have changed since it was stored.
