@@ -3,7 +3,7 @@
     python benchmarks/train_dictionary.py              measure the dictionary in the package
     python benchmarks/train_dictionary.py --write      train it anew and replace the file
 
-The samples are what `seal.pack` really gets: messages as `codec.py` cuts and serialises them,
+The samples are what `seal.pack` really gets: messages as `encoder.py` cuts and serialises them,
 bodies of checkpoint records, rows of pending writes. Their text is made here, from the sentences
 and tables below and a seed, so the same versions of the libraries give the same dictionary.
 
@@ -53,7 +53,7 @@ serde = ExactSerializer()
 
 
 def item(value: Any) -> bytes:
-    """Bytes of one element of a channel: `codec.py` puts a byte for the tag "x1" before them."""
+    """Bytes of one element of a channel: `encoder.py` puts a byte for the tag "x1" before them."""
     tag, data = serde.dumps_typed(value)
     assert tag == "x1"
     return b"\0" + data

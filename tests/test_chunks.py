@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 from langgraph_durable import SqliteSaver
-from langgraph_durable._core.codec import CHUNK
+from langgraph_durable._core.encoder import CHUNK
 from langgraph_durable._core.packing import sketch
 from langgraph_durable.testing.model import at, checkpoint, numbered
 

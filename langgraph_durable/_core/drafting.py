@@ -16,7 +16,8 @@ from langgraph.checkpoint.base import WRITES_IDX_MAP
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph_durable._core import lineage
-from langgraph_durable._core.codec import Decoder, Encoder
+from langgraph_durable._core.decoder import Decoder
+from langgraph_durable._core.encoder import Encoder
 from langgraph_durable._core.header import Capsule, Header, Version, split_checkpoint
 from langgraph_durable._core.memory import Entry, Learned, Memory, Part, Pledge, Record
 from langgraph_durable._core.offload import Packed, Shelf, Upload

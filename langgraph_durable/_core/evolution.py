@@ -14,7 +14,7 @@ from functools import reduce
 from typing import Any, NamedTuple
 
 from langgraph_durable._core import lineage
-from langgraph_durable._core.codec import Decoder
+from langgraph_durable._core.decoder import Decoder
 from langgraph_durable._core.edits import Content, EditedWrite, Noted, StateEdit
 from langgraph_durable._core.header import Header
 from langgraph_durable._core.lineage import Chain, Pending

@@ -16,7 +16,7 @@ from typing import Any
 import ormsgpack
 
 from langgraph_durable._core import seal
-from langgraph_durable._core.codec import Form
+from langgraph_durable._core.forms import Form
 from langgraph_durable._core.memory import Entries, Entry
 from langgraph_durable._core.records import (
     CAPSULE,

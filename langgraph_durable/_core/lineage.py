@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from langgraph_durable._core import seal
-from langgraph_durable._core.codec import Decoder, Form
+from langgraph_durable._core.decoder import Decoder
+from langgraph_durable._core.forms import Form
 from langgraph_durable._core.header import Capsule, Header, read_header
 from langgraph_durable._core.records import (
     CAPSULE,

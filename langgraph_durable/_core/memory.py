@@ -81,7 +81,7 @@ class Part:
         self.epoch = epoch
         self.numbers: dict[bytes, int] = {}
         self.chunks: dict[bytes, Runs] = {}
-        """The runs of items that stood together, by a digest of all; `codec.Encoder` keeps it."""
+        """The runs of items that stood together, by a digest of all; `Encoder` keeps it."""
         self.raws: dict[int, bytes] = {}
         self.records: OrderedDict[tuple[str, str], Record] = OrderedDict()
         self.runs: set[str] = set()

@@ -17,8 +17,9 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph_durable._core import lineage, seal
 from langgraph_durable._core.claims import collected
-from langgraph_durable._core.codec import Decoder, Encoder
+from langgraph_durable._core.decoder import Decoder
 from langgraph_durable._core.edits import EditedWrite
+from langgraph_durable._core.encoder import Encoder
 from langgraph_durable._core.evolution import Edited, Known, Opened
 from langgraph_durable._core.header import Header
 from langgraph_durable._core.memory import Entry, Part

@@ -2,8 +2,8 @@
 
 A value is msgpack with records as extensions; a record at the top level stands behind a lead of two
 bytes instead. `packing` writes it, and `rebuilding` makes objects of what ormsgpack has unpacked;
-`stock` does so for the records of LangGraph's own serialiser. `codec.py` calls `dump_item`
-and `load_item` once per item; `dump_items` and `load_models` take a conversation at once.
+`stock` does so for the records of LangGraph's own serialiser. `encoder.py` calls `dump_item`, and
+`decoder.py` `load_item`, once per item; `dump_items` and `load_models` take a conversation at once.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ from langgraph_durable.errors import (
 TAG = "x1"
 ITEM_TAGS = (TAG, "null", "bytes", "bytearray", "msgpack")
 """Tags that stand in stored items as their position here: append only."""
-_TAG_CODES = {tag: bytes([code]) for code, tag in enumerate(ITEM_TAGS)}
-_NAMED = 0x3F
+TAG_CODES = {tag: bytes([code]) for code, tag in enumerate(ITEM_TAGS)}
+NAMED = 0x3F
+"""In place of a position: the tag stands in the item itself, behind its length."""
 _MODEL_LEAD = bytes((0, LEAD, MODEL))
 _ARRAY_LEAD = b"\xdd"  # of an array with four bytes for its length
 TOGETHER = 64
@@ -138,7 +139,7 @@ class ExactSerializer(JsonPlusSerializer):
             return TAG, dump_carefully(obj)
 
     def dump_item(self, obj: Any) -> bytes:
-        """Return the bytes of `dumps_typed` behind one byte for the tag; the way of the codec."""
+        """Return the bytes of `dumps_typed` behind one byte for the tag; the way of the encoder."""
         kind = type(obj)
         if kind not in _TAGGED:
             try:
@@ -147,7 +148,7 @@ class ExactSerializer(JsonPlusSerializer):
             except Exception:  # `dumps_typed` finds out what is wrong
                 pass
         tag, data = self.dumps_typed(obj)
-        return _TAG_CODES[tag] + data
+        return TAG_CODES[tag] + data
 
     def dump_items(self, values: Iterable[Any]) -> list[bytes]:
         """`dump_item` of the first values, up to one that is plain data or needs more care.
@@ -183,7 +184,7 @@ class ExactSerializer(JsonPlusSerializer):
                 return unpackb(raw[1:], ext_hook=self._hook)
             except BaseException as error:
                 raise explained(error)  # noqa: B904
-        if raw[0] == _NAMED:
+        if raw[0] == NAMED:
             end = 2 + raw[1]
             return self.loads_typed((raw[2:end].decode("utf-8", "surrogatepass"), raw[end:]))
         if raw[0] >= len(ITEM_TAGS):

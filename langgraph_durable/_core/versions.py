@@ -27,7 +27,8 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from langgraph_durable._core import lineage
-from langgraph_durable._core.codec import Decoder, Encoder
+from langgraph_durable._core.decoder import Decoder
+from langgraph_durable._core.encoder import Encoder
 from langgraph_durable._core.evolution import (
     VERSION,
     Edited,

@@ -29,7 +29,7 @@ from langgraph.graph import START, StateGraph
 from victim import thread
 
 from langgraph_durable import SqliteSaver
-from langgraph_durable._core import codec
+from langgraph_durable._core import encoder
 from langgraph_durable._core.memory import Learned
 from langgraph_durable._sqlite import database, schema
 from langgraph_durable.errors import SerializationError, StorageBusy, StorageError, StorageFull
@@ -339,9 +339,9 @@ def test_a_draft_made_from_items_whose_commit_failed_is_made_anew(
     config = put_value(saver, thread("t"), [{"id": 0, "text": "base" * 40}])
     item = {"id": 1, "text": "new" * 100}
     ready, go = threading.Event(), threading.Event()
-    encode = codec.Encoder.value
+    encode = encoder.Encoder.value
 
-    def encode_late(self: codec.Encoder, channel: str, value: Any) -> Any:
+    def encode_late(self: encoder.Encoder, channel: str, value: Any) -> Any:
         if threading.current_thread() is second and not ready.is_set():
             ready.set()
             go.wait(20)
@@ -353,7 +353,7 @@ def test_a_draft_made_from_items_whose_commit_failed_is_made_anew(
         soon(lambda: len(saver._backend._queue) == 1)
 
     second = threading.Thread(target=saver.put_writes, args=(config, [("m", [item])], "second"))
-    monkeypatch.setattr(codec.Encoder, "value", encode_late)
+    monkeypatch.setattr(encoder.Encoder, "value", encode_late)
     second.start()
     assert ready.wait(20)
     disk.meanwhile = meanwhile
