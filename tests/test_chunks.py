@@ -139,7 +139,8 @@ def test_any_edits_of_a_long_list_are_read_back(
     thread.put(messages)
     thread.put(messages)
     for name, n in edits:
-        EDITS[name](messages, n)
+        if messages:
+            EDITS[name](messages, n)
         thread.put(messages)
         assert repr(thread.get()) == repr(messages)
     thread.saver.close()
