@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from langgraph_durable._core.edits import StateEdit
-from langgraph_durable._core.evolution import Steps
+from langgraph_durable._core.steps import Steps
 from langgraph_durable.errors import ConfigurationError
 
 __all__ = ["StateEdit", "StateSchema"]

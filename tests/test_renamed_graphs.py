@@ -208,3 +208,41 @@ def test_a_graph_with_other_names_at_every_stop_goes_on(
         stories.append(told(opens, GRAPHS[graph], how, renames=renames, deltas=deltas))
     assert stories[0] == stories[1]
     assert len(stories[0]) > 2  # two versions asked, and a third ended it
+
+
+@pytest.mark.parametrize("backend", EVERYWHERE)
+def test_a_step_sees_namespaces_as_the_steps_before_it_have_renamed_them(
+    backend: str, tmp_path: Path
+) -> None:
+    nodes: dict[str, Any] = {"top": {"middle": {"one": 1}}}
+    with EVERYWHERE[backend](tmp_path) as saver:
+        Program(0).graph(nodes, saver).invoke({"log": ["in"]}, CONFIG)
+    seen: set[tuple[int, str]] = set()
+
+    def renaming(to: int) -> Callable[[Any], None]:
+        def step(state: Any) -> None:
+            seen.add((to, state.namespace))
+            if not state.namespace:
+                state.rename_node(f"top{to - 1}" if to > 2 else "top", f"top{to}")
+            if state.namespace.startswith("top") and "|" not in state.namespace:
+                state.rename_node(f"middle{to - 1}" if to > 2 else "middle", f"middle{to}")
+
+        return step
+
+    schema = StateSchema(version=3, unversioned=1)
+    for to in (2, 3):
+        schema.upgrade(to=to)(renaming(to))
+    with EVERYWHERE[backend](tmp_path, schema=schema) as saver:
+        lazily = [(t.checkpoint["id"], t.checkpoint) for t in saver.list(CONFIG)]
+        assert seen == {
+            *((2, ""), (2, "top"), (2, "top|middle")),
+            *((3, ""), (3, "top2"), (3, "top2|middle2")),
+        }
+        assert not saver.upgrade_threads().failed
+        names = {t.config["configurable"]["checkpoint_ns"] for t in saver.list(CONFIG)}
+        assert {"|".join(part.split(":")[0] for part in ns.split("|")) for ns in names} == {
+            *("", "top3", "top3|middle3")
+        }
+        assert sorted(lazily) == sorted(
+            (t.checkpoint["id"], t.checkpoint) for t in saver.list(CONFIG)
+        )

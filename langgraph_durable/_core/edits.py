@@ -67,6 +67,10 @@ class Content:
     held: dict[str, Any] = field(default_factory=dict)
     """What is kept of the history of DeltaChannels: `(seed or nothing, writes)`."""
 
+    @classmethod
+    def empty(cls) -> Content:
+        return cls({}, {}, {}, {}, {})
+
 
 class StateEdit:
     """A checkpoint to be changed by a step of a schema.
@@ -78,12 +82,21 @@ class StateEdit:
     """
 
     def __init__(
-        self, content: Content, namespace: str, *, upwards: bool = True, probing: bool = False
+        self,
+        content: Content,
+        namespace: str,
+        *,
+        upwards: bool = True,
+        probing: bool = False,
+        writes_only: bool = False,
     ) -> None:
         self._content = content
         self.probing, self._upwards = probing, upwards
+        self._writes_only = writes_only
         self.namespace = namespace
-        """The names of the nodes that lead to the sub-graph, as in "research|writer"; "" above."""
+        """The names of the nodes that lead to the sub-graph, as in "research|writer"; "" above.
+
+        As the steps so far have renamed them."""
         self.to = 0
         """The version that the present step leads to."""
         self.noted: list[Noted] = []
@@ -91,11 +104,12 @@ class StateEdit:
     # ---- looking -----------------------------------------------------------------------------
 
     def __contains__(self, channel: str) -> bool:
-        return channel in self._content.versions or channel in self._content.values
+        return channel in list(self)
 
     def __iter__(self) -> Iterator[str]:
         """The channels there are."""
-        return iter({**self._content.versions, **self._content.values})
+        written = [write.channel for write in self._content.writes] if self._writes_only else ()
+        return iter(dict.fromkeys([*self._content.versions, *self._content.values, *written]))
 
     def __getitem__(self, channel: str) -> Any:
         if self.probing:
@@ -116,7 +130,7 @@ class StateEdit:
     def rename(self, old: str, new: str) -> None:
         """Give a channel another name."""
         _check_names(old, new)
-        if old in self and new in self:
+        if old in self and new in self and not self._writes_only:
             raise ConfigurationError(f"cannot rename {old!r}: there is a channel {new!r} already")
         self._apply(Rename(old, new))
 
@@ -146,7 +160,7 @@ class StateEdit:
         """Give a channel a value (or what `factory` makes) where it has none; nobody is woken."""
         _check_names(channel)
         content = self._content
-        if channel in self or not content.versions:
+        if channel in self or not content.versions or self._writes_only:
             return
         # Without a version LangGraph would leave the value out of the next checkpoint.
         version = max(content.versions.values())
@@ -194,6 +208,20 @@ class StateEdit:
 
     def _apply(self, op: Op) -> None:
         self.noted.append(Noted(self.to, op))
+        if not self._writes_only:
+            self._apply_to_state(op)
+        writes = []
+        for write in self._content.writes:
+            channel = op.channel(write.channel) if self._applies(write.version) else write.channel
+            if channel is None:
+                continue
+            if self._applies(write.version) and not self.probing:
+                write.value = op.write(write.channel, write.value)
+            write.channel = channel
+            writes.append(write)
+        self._content.writes = writes
+
+    def _apply_to_state(self, op: Op) -> None:
         content, keep = self._content, self.probing
         content.values = {
             new: value if keep else op.value(old, value)
@@ -206,16 +234,6 @@ class StateEdit:
         counters = content.metadata.get(COUNTERS)
         if isinstance(counters, dict):
             content.metadata[COUNTERS] = moved(op, counters)
-        writes = []
-        for write in content.writes:
-            channel = op.channel(write.channel) if self._applies(write.version) else write.channel
-            if channel is None:
-                continue
-            if self._applies(write.version) and not keep:
-                write.value = op.write(write.channel, write.value)
-            write.channel = channel
-            writes.append(write)
-        content.writes = writes
         if not keep:
             content.held = {
                 new: (

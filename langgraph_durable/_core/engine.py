@@ -20,9 +20,10 @@ from typing import Any, TypeVar
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph_durable._core import claims, lineage, outlines
+from langgraph_durable._core.climbing import Known
 from langgraph_durable._core.decoder import Decoder
 from langgraph_durable._core.drafting import Drafter, Task, remember
-from langgraph_durable._core.evolution import VERSION, Evolution, Known
+from langgraph_durable._core.evolution import VERSION, Evolution
 from langgraph_durable._core.header import Header
 from langgraph_durable._core.lineage import Chain
 from langgraph_durable._core.memory import Memory

@@ -1,33 +1,34 @@
 """A program's state through its versions: the rules by which stored checkpoints are upgraded.
 
-`Steps` is the ladder that a `StateSchema` builds; `Evolution` climbs it with one stored checkpoint
-at a time. It first runs the steps over names alone (`StateEdit` with `probing`), to learn which
-classes have moved before any value is rebuilt, then over everything. The engine asks for this only
-where a record's version is not the program's; nothing here is ever written back by a read.
+`Evolution` climbs the ladder of `steps` with one stored checkpoint at a time. It first runs the
+steps over names alone (see `climbing`), to learn which classes have moved before any value is
+rebuilt, then over everything. The engine asks for this only where the version of a record, or of
+its writes, is not the program's; nothing here is ever written back by a read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any
 
 from langgraph_durable._core import lineage
+from langgraph_durable._core.climbing import Climber, Known, Opened, between, classes
 from langgraph_durable._core.decoder import Decoder
 from langgraph_durable._core.edits import Content, EditedWrite, Noted, StateEdit
 from langgraph_durable._core.header import Header
-from langgraph_durable._core.lineage import Chain, Pending
+from langgraph_durable._core.lineage import Chain
 from langgraph_durable._core.ops import (
     INTERRUPT,
     SENDS,
-    MoveClass,
     Op,
     follow,
     followed,
     node_before,
     node_now,
     told_by,
+    undone,
 )
 from langgraph_durable._core.records import CheckpointRow
 from langgraph_durable._core.tasks import BRANCH, MOST_SENDS, START, Moved, Tasks
@@ -36,61 +37,6 @@ from langgraph_durable.errors import SchemaVersionError
 NULL_TASK = "00000000-0000-0000-0000-000000000000"
 VERSION = "schema_version"
 """The metadata key that shows the version a checkpoint was stored under."""
-
-Step = Callable[[StateEdit], object]
-Known = Mapping[int, str]
-"""What a namespace is called in each version, where that is not what it is stored under."""
-
-
-@dataclass(slots=True)
-class Steps:
-    """The steps between versions."""
-
-    version: int
-    unversioned: int = 0
-    """What data without a version counts as."""
-    up: dict[int, Step] = field(default_factory=dict)
-    down: dict[int, Step] = field(default_factory=dict)
-    """Each by the version it leads to."""
-    triggers: dict[str, Sequence[str]] = field(default_factory=dict)
-    """What wakes the nodes of the program's graph, where it is known."""
-
-    def between(self, stored: int) -> Iterator[tuple[int, Step | None]]:
-        """The versions on the way from `stored`, each with the step that leads to it."""
-        if stored <= self.version:
-            for to in range(stored + 1, self.version + 1):
-                # Version 1 is the first one: without a step of its own it is what came before.
-                yield to, self.up.get(to) or (_nothing if to == 1 else None)
-        else:
-            for to in range(stored - 1, self.version - 1, -1):
-                yield to, self.down.get(to)
-
-    def ends(self) -> tuple[int, int]:
-        """The oldest and the newest version from which there is a way."""
-        oldest = self.version
-        while oldest in self.up or oldest == 1:
-            oldest -= 1
-        return oldest, self.version + len(self.down)
-
-
-def _nothing(state: StateEdit) -> None:
-    """The step to the first version."""
-
-
-class Opened(NamedTuple):
-    """A stored checkpoint before anything was decoded."""
-
-    thread_id: str
-    row: CheckpointRow
-    header: Header
-    rest: dict[str, Any]
-    metadata: dict[str, Any]
-    writes: Sequence[Pending]
-
-    @property
-    def where(self) -> str:
-        where = f"thread {self.thread_id!r}, checkpoint {self.row.id}"
-        return f"{where} of {self.row.ns!r}" if self.row.ns else where
 
 
 @dataclass(slots=True)
@@ -107,94 +53,49 @@ class Edited:
     """Questions that were asked further down, by sub-graphs of moved tasks."""
 
 
-class Evolution:
+class Evolution(Climber):
     """The rules; see the top of the file."""
-
-    def __init__(self, steps: Steps) -> None:
-        self.steps = steps
-        self.version = steps.version
-
-    def stored(self, version: int | None) -> int:
-        return self.steps.unversioned if version is None else version
-
-    # ---- climbing ----------------------------------------------------------------------------
-
-    def _climb(self, opened: Opened, edit: StateEdit) -> None:
-        """Run the steps over a checkpoint; `SchemaVersionError` if that cannot be done."""
-        stored = self.stored(opened.header.schema)
-        for to, step in self.steps.between(stored):
-            if step is None:
-                raise self._error(opened, to, None)
-            edit.to = to
-            try:
-                step(edit)
-            except Exception as error:
-                # Without values it may have asked for one; what is wrong shows when there are some.
-                if not edit.probing:
-                    raise self._error(opened, to, error) from error
-
-    def _error(self, opened: Opened, to: int, cause: Exception | str | None) -> SchemaVersionError:
-        stored = self.stored(opened.header.schema)
-        return SchemaVersionError(
-            opened.thread_id, opened.row.id, stored, self.version, to, _told(cause)
-        )
-
-    def probe(self, opened: Opened) -> StateEdit:
-        """The steps over names alone: what they do to channels, nodes and classes."""
-        header = opened.header
-        content = Content(
-            dict.fromkeys(header.entries),
-            dict(header.versions),
-            {node: dict(seen) for node, seen in header.seen.items()},
-            dict(opened.rest),
-            dict(opened.metadata),
-            [self._named(opened, write) for write in opened.writes],
-        )
-        stored = self.stored(header.schema)
-        upwards = stored <= self.version
-        edit = StateEdit(content, namespace_of(opened.row.ns), upwards=upwards, probing=True)
-        self._climb(opened, edit)
-        return edit
-
-    def _named(self, opened: Opened, write: Pending) -> EditedWrite:
-        place = write.task_id, write.path, write.idx, write.ref.channel
-        return EditedWrite(*place, None, self._version(opened, write), write.run)
 
     def edit(self, opened: Opened, decoder: Decoder, known: Known) -> Edited:
         """A stored checkpoint in today's version."""
         probed = self.probe(opened)
-        decoder = decoder.moving(classes(probed.noted))
         header, where = opened.header, opened.where
-        writes = []
-        for write in opened.writes:
-            made = self._named(opened, write)
-            made.value = decoder.value(where, write.ref, write.form, "pending write to")
-            writes.append(made)
+        along, apart = self.parted(opened)
+        moving = decoder.moving(classes(probed.noted))
         held = {}
         for channel, kept in header.capsules.items():
             seed, *parts = lineage.unfold(*kept)
             held[channel] = (
-                () if seed is None else (decoder.value(where, seed[1], seed[2]),),
-                [(p[0], decoder.value(where, p[1], p[2])) for p in parts if p],
+                () if seed is None else (moving.value(where, seed[1], seed[2]),),
+                [(p[0], moving.value(where, p[1], p[2])) for p in parts if p],
             )
         content = Content(
             {
-                channel: decoder.value(where, entry.ref, entry.form)
+                channel: moving.value(where, entry.ref, entry.form)
                 for channel, entry in header.entries.items()
             },
             dict(header.versions),
             {node: dict(seen) for node, seen in header.seen.items()},
             dict(opened.rest),
             dict(opened.metadata),
-            writes,
+            self.valued(opened, along, moving),
             held,
         )
         sent = _sent_to(content.values.get(SENDS))
-        upwards = self.stored(header.schema) <= self.version
-        edit = StateEdit(content, namespace_of(opened.row.ns), upwards=upwards)
-        self._climb(opened, edit)
+        stored = self.stored(header.schema)
+        names = self.names_on_way(opened)
+        edit = StateEdit(content, "", upwards=stored <= self.version)
+        self.climb(opened, edit, stored, names)
+        ways: dict[int, list[Noted]] = {}
+        for version, some in apart.items():
+            named = [self.named(opened, write) for write in some]
+            first = self.climb_apart(opened, content, named, version, names, probing=True)
+            writes = self.valued(opened, some, decoder.moving(classes(first.noted)))
+            last = self.climb_apart(opened, content, writes, version, names)
+            ways[version] = last.noted
+            content.writes = content.writes + last._content.writes
         edited = Edited(content, known.get(self.version, opened.row.ns))
-        self._move_tasks(opened, edited, edit.noted, known, sent)
+        self._move_tasks(opened, edited, edit.noted, known, sent, ways)
         return edited
 
     # ---- tasks -------------------------------------------------------------------------------
@@ -208,23 +109,28 @@ class Evolution:
         *,
         first: int | None = None,
         last: int | None = None,
+        apart: Sequence[Noted] | None = None,
     ) -> Tasks | None:
         """The tasks after a checkpoint, as programs of two versions know them.
 
         `first` is the stored version if it is not given, `last` is today's. None if nobody can run
-        from there. `more` are names of nodes then that the checkpoint does not tell.
+        from there. `more` are names of nodes then that the checkpoint does not tell. `apart` is
+        what the steps from `first` did, where the checkpoint was never of that version.
         """
         header, step = opened.header, opened.metadata.get("step")
         if type(step) is not int:
             return None
         stored = self.stored(header.schema)
         first, last = stored if first is None else first, self.version if last is None else last
-        before, ops = _between(noted, stored, first), _between(noted, first, last)
-        after = _between(noted, first, self.version)
+        before, ops = between(noted, stored, first), between(noted, first, last)
+        after = between(noted, first, self.version)
+        if apart is not None:
+            ops = after = [each.op for each in apart]
+            before = [*(each.op for each in noted), *undone(ops)]
         names = {node_now(before, name) for name in (*self._names(opened), *more)}
         names |= {node_now(before[at:], name) for at, name in told_by(before)}
         names |= {node_before(after[:at], name) for at, name in told_by(after)}
-        writes = (write for write in opened.writes if self._version(opened, write) == first)
+        writes = (write for write in opened.writes if self.version_of(opened, write) == first)
         names = (names | {_pulled(write.path) for write in writes}) - {"", INTERRUPT}
         return Tasks(
             opened.row.id,
@@ -260,9 +166,6 @@ class Evolution:
             if (hint := self.steps.triggers.get(node_now(ops, name)))
         }
 
-    def _version(self, opened: Opened, write: Pending) -> int:
-        return self.stored(opened.header.schema if write.schema is None else write.schema)
-
     def _move_tasks(
         self,
         opened: Opened,
@@ -270,6 +173,7 @@ class Evolution:
         noted: Sequence[Noted],
         known: Known,
         sent: Iterable[str],
+        ways: Mapping[int, Sequence[Noted]],
     ) -> None:
         """Give what tasks wrote to the ids that the program will look for."""
         kinds: dict[int, Tasks | None] = {}
@@ -278,28 +182,36 @@ class Evolution:
             if write.version != self.version and write.task_id != NULL_TASK:
                 if write.version not in kinds:
                     kinds[write.version] = self.tasks(
-                        opened, noted, known, sent, first=write.version
+                        opened,
+                        noted,
+                        known,
+                        sent,
+                        first=write.version,
+                        apart=ways.get(write.version),
                     )
                 tasks = kinds[write.version]
                 if tasks is not None and tasks.changed:
-                    self._move(opened, edited, tasks, write)
+                    self._move(opened, edited, tasks, write, lost=write.version in ways)
             kept.setdefault((write.task_id, write.idx), write)  # the newest program's comes first
         edited.content.writes = sorted(kept.values(), key=lambda w: (w.path, w.task_id, w.idx))
         if edited.ns != opened.row.ns:
             _move_parents(edited.content.metadata, opened.row.ns, edited.ns)
 
-    def _move(self, opened: Opened, edited: Edited, tasks: Tasks, write: EditedWrite) -> None:
+    def _move(
+        self, opened: Opened, edited: Edited, tasks: Tasks, write: EditedWrite, *, lost: bool
+    ) -> None:
+        """Give one write to its task; `lost` if another version's namespace may be unknown."""
         moved = tasks.moved(write.task_id, write.path)
         if moved is None:
             if tasks.is_nobodys(write.task_id):
                 write.path = tasks.path(write.path)
-            elif tasks.is_concerned(write.path):
+            elif tasks.is_concerned(write.path) or (lost and opened.row.ns):
                 why = (
                     f"the pending writes of task {write.task_id} ({write.path or 'no path'}) "
                     "belong to no task that is known: name the graph, StateSchema.of(graph, ...), "
                     "or the tasks that a renamed entrypoint calls, rename_node(..., calls=[...])"
                 )
-                raise self._error(opened, self.version, why)
+                raise self.error(opened, self.version, why, write.version)
             return
         if moved not in edited.moved:
             edited.moved.append(moved)
@@ -318,10 +230,6 @@ class Evolution:
 
     # ---- namespaces --------------------------------------------------------------------------
 
-    def way(self, stored: int) -> list[int]:
-        """The versions from a stored one to today's."""
-        return [stored, *(to for to, _ in self.steps.between(stored))]
-
     def below(self, parent: Opened, known: Known, segment: str, version: int) -> Known:
         """What a task's part of a namespace is called in each version, from its name in one.
 
@@ -332,8 +240,8 @@ class Evolution:
             version: the version.
         """
         name, _, task_id = segment.partition(":")
-        noted, way = self.probe(parent).noted, self.way(self.stored(parent.header.schema))
-        was = node_before(_between(noted, way[0], version), name)
+        noted, way = self.probe(parent).noted, self.steps.way(self.stored(parent.header.schema))
+        was = node_before(between(noted, way[0], version), name)
         tasks = self.tasks(parent, noted, known, [was], last=version)
         moved = None if tasks is None else tasks.back(name, task_id)
         if moved is None:
@@ -353,10 +261,10 @@ class Evolution:
         for end in self.steps.ends():
             row = CheckpointRow(above, "", None, None, b"", b"")
             empty = Opened("", row, Header({}, {}, {}, b"", b"", schema=end), {}, {}, ())
-            noted, way = self.probe(empty).noted, self.way(end)
+            noted, way = self.probe(empty).noted, self.steps.way(end)
             if version in way:
-                was = node_before(_between(noted, end, version), name)
-                found |= {each: node_now(_between(noted, end, each), was) for each in way}
+                was = node_before(between(noted, end, version), name)
+                found |= {each: node_now(between(noted, end, each), was) for each in way}
         return found | {version: name}
 
     # ---- the history of DeltaChannels --------------------------------------------------------
@@ -379,7 +287,7 @@ class Evolution:
         except SchemaVersionError:
             raise
         except (TypeError, ValueError, KeyError, AttributeError) as error:
-            raise self._error(opened, self.version, error) from error
+            raise self.error(opened, self.version, error) from error
 
     def _joined(
         self, found: Mapping[str, Any], noted: Sequence[Noted], now: str, then: str
@@ -393,36 +301,6 @@ class Evolution:
         if now != then:  # what this program has added to an old checkpoint already
             made["writes"] += found[now]["writes"]
         return made
-
-
-def namespace_of(ns: str) -> str:
-    """The names of nodes in a namespace, without their ids."""
-    return "|".join(part.partition(":")[0] for part in ns.split("|") if not part.isdigit())
-
-
-def classes(noted: Iterable[Noted]) -> dict[str, str | type | None]:
-    """Where classes have moved to, at the end of the way."""
-    moves = {each.op.old: each.op.new for each in noted if isinstance(each.op, MoveClass)}
-
-    def last(target: str | type | None) -> str | type | None:
-        for _ in moves:
-            if not isinstance(target, str) or target not in moves:
-                break
-            target = moves[target]
-        return target
-
-    return {old: last(new) for old, new in moves.items()}
-
-
-def _between(noted: Iterable[Noted], first: int, last: int) -> list[Op]:
-    """What the steps from one version to another do."""
-    if first <= last:
-        return [each.op for each in noted if first < each.to <= last]
-    return [each.op for each in noted if last <= each.to < first]
-
-
-def _told(cause: Exception | str | None) -> str | None:
-    return f"{type(cause).__name__}: {cause}" if isinstance(cause, Exception) else cause
 
 
 def _pulled(path: str) -> str:

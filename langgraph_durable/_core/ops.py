@@ -197,6 +197,12 @@ def node_before(ops: Sequence[Op], name: str) -> str:
     return name
 
 
+def undone(ops: Iterable[Op]) -> list[Op]:
+    """The renames that lead back."""
+    renames = [op for op in ops if isinstance(op, (Rename, RenameNode))]
+    return [type(op)(op.new, op.old) for op in reversed(renames)]
+
+
 def told_by(ops: Iterable[Op]) -> Iterator[tuple[int, str]]:
     """Names of nodes in renames, each with the number of the operation before which it holds."""
     for at, op in enumerate(ops):

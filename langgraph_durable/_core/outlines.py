@@ -23,6 +23,8 @@ class OutlinedWrite(NamedTuple):
     task_id: str
     channel: str
     path: str
+    schema: int | None = None
+    """The version of the program that wrote it, if that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ def outline(loaded: Loaded, plain: ExactSerializer) -> Outline:
         rest=plain.loads_typed(("x1", header.rest)),
         metadata=plain.loads_typed(("x1", header.metadata)),
         writes=tuple(
-            OutlinedWrite(write.task_id, write.ref.channel, write.path)
+            OutlinedWrite(write.task_id, write.ref.channel, write.path, write.schema)
             for write in lineage.pending(thread_id, loaded.writes)
         ),
         size=len(row.refs) + len(row.body),

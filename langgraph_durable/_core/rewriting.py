@@ -17,10 +17,11 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph_durable._core import lineage, seal
 from langgraph_durable._core.claims import collected
+from langgraph_durable._core.climbing import Known, Opened
 from langgraph_durable._core.decoder import Decoder
 from langgraph_durable._core.edits import EditedWrite
 from langgraph_durable._core.encoder import Encoder
-from langgraph_durable._core.evolution import Edited, Known, Opened
+from langgraph_durable._core.evolution import Edited
 from langgraph_durable._core.header import Header
 from langgraph_durable._core.memory import Entry, Part
 from langgraph_durable._core.offload import Packed, Upload

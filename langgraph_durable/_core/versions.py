@@ -27,16 +27,10 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from langgraph_durable._core import lineage
+from langgraph_durable._core.climbing import Known, Opened, namespace_of
 from langgraph_durable._core.decoder import Decoder
 from langgraph_durable._core.encoder import Encoder
-from langgraph_durable._core.evolution import (
-    VERSION,
-    Edited,
-    Evolution,
-    Known,
-    Opened,
-    namespace_of,
-)
+from langgraph_durable._core.evolution import VERSION, Edited, Evolution
 from langgraph_durable._core.header import Capsule, Header
 from langgraph_durable._core.outlines import Outline, OutlinedWrite
 from langgraph_durable._core.records import (
@@ -63,7 +57,8 @@ class Versions:
     def __init__(self, engine: Engine, evolution: Evolution) -> None:
         self._engine, self.evolution = engine, evolution
         self._aliases: dict[tuple[str, str, str | None], str] = {}
-        """Namespaces in which checkpoints are stored, where it is not the one of today."""
+        """Namespaces in which checkpoints are stored: of those that no put may take over from,
+        because it is not the one of today, or because they have writes of other versions."""
 
     def open(self, loaded: Loaded, header: Header) -> Opened:
         rest, metadata = self._engine.loads(header.rest), self._engine.loads(header.metadata)
@@ -109,12 +104,15 @@ class Versions:
         metadata = {**content.metadata, VERSION: self.evolution.stored(header.schema)}
         writes = [(write.task_id, write.channel, write.value) for write in content.writes]
         place = Place(loaded.thread_id, edited.ns, row.id)
+        if header.schema == self.evolution.version:
+            self._remember(place, row.id, row.ns)
         return Restored(place, row.parent, checkpoint, metadata, writes, origin, edited)
 
     def outline(self, made: Outline, loaded: Loaded) -> Outline:
         """An outline in the names of this version."""
         shown = {**made.metadata, VERSION: self.evolution.stored(made.header.schema)}
-        if made.header.schema == self.evolution.version:
+        version = self.evolution.version
+        if made.header.schema == version and all(w.schema == version for w in made.writes):
             return replace(made, metadata=shown)
         content = self.evolution.probe(self.open(loaded, made.header))._content
         header = replace(made.header, versions=content.versions, seen=content.seen)

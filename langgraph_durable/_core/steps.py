@@ -1,0 +1,52 @@
+"""The ladder of a program's state: its versions, and the steps between them.
+
+A `StateSchema` builds it, `evolution` climbs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from langgraph_durable._core.edits import StateEdit
+
+Step = Callable[[StateEdit], object]
+
+
+@dataclass(slots=True)
+class Steps:
+    """The steps between versions."""
+
+    version: int
+    unversioned: int = 0
+    """What data without a version counts as."""
+    up: dict[int, Step] = field(default_factory=dict)
+    down: dict[int, Step] = field(default_factory=dict)
+    """Each by the version it leads to."""
+    triggers: dict[str, Sequence[str]] = field(default_factory=dict)
+    """What wakes the nodes of the program's graph, where it is known."""
+
+    def way(self, stored: int) -> list[int]:
+        """The versions from a stored one to today's."""
+        return [stored, *(to for to, _ in self.between(stored))]
+
+    def between(self, stored: int) -> Iterator[tuple[int, Step | None]]:
+        """The versions on the way from `stored`, each with the step that leads to it."""
+        if stored <= self.version:
+            for to in range(stored + 1, self.version + 1):
+                # Version 1 is the first one: without a step of its own it is what came before.
+                yield to, self.up.get(to) or (_nothing if to == 1 else None)
+        else:
+            for to in range(stored - 1, self.version - 1, -1):
+                yield to, self.down.get(to)
+
+    def ends(self) -> tuple[int, int]:
+        """The oldest and the newest version from which there is a way."""
+        oldest = self.version
+        while oldest in self.up or oldest == 1:
+            oldest -= 1
+        return oldest, self.version + len(self.down)
+
+
+def _nothing(state: StateEdit) -> None:
+    """The step to the first version."""
