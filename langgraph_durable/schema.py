@@ -24,7 +24,9 @@ class StateSchema:
     """The version of a program's state, and how older (or newer) states are brought to it.
 
     Steps must be pure: each runs for every checkpoint that is read, and twice (first over names
-    alone, then over values), so what one does besides editing its argument is done many times.
+    alone, then over values), so what one does besides editing its argument is done many times. A
+    step names channels, nodes and classes (`rename`, `rename_node`, `move_class`, `load_as_dict`)
+    before it asks what a value is; names that depend on a value are refused.
 
     Args:
         version: the version of this program's state, from 1 up. Raise it with every change that

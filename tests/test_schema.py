@@ -471,6 +471,19 @@ def _without_memory_of_classes(saver: Any) -> None:
     saver.get_tuple(CONFIG)
 
 
+def test_a_value_may_be_held_while_names_are_changed(open_saver: Any) -> None:
+    def step(state: Any) -> None:
+        docs = state["docs"]
+        state.rename("docs", "documents")
+        state.add("many", factory=lambda: len(docs))
+        if state.get("absent") is None and len(docs) == 2:
+            state.transform("documents", sorted)
+            state.drop("scratch")
+
+    found = upgraded(open_saver, step, {"docs": ["b", "a"], "scratch": 0})
+    assert found.checkpoint["channel_values"] == {"documents": ["a", "b"], "many": 2}
+
+
 # ---- what stops ----------------------------------------------------------------------------------
 
 
@@ -506,6 +519,30 @@ def test_a_step_that_raises_names_itself_and_the_cause(open_saver: Any) -> None:
         with pytest.raises(SchemaVersionError, match="could not convert") as caught:
             saver.get_tuple(CONFIG)
         assert isinstance(caught.value.__cause__, ValueError)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda state: state.rename("docs", "documents"),
+        lambda state: state.rename_node("research", "researcher"),
+        lambda state: state.move_class("old.Plan", "new.Plan"),
+    ],
+    ids=["rename", "rename_node", "move_class"],
+)
+def test_names_that_depend_on_a_value_are_refused(open_saver: Any, change: Any) -> None:
+    """They are needed where there are no values: to find a sub-graph, a history, a class."""
+
+    def step(state: Any) -> None:
+        if state["kind"] == "a":
+            change(state)
+
+    with open_saver() as saver:
+        storing(saver, {"docs": [], "kind": "a"})
+    with open_saver(schema=schema_of(3, to2=lambda state: None, to3=step)) as saver:
+        with pytest.raises(SchemaVersionError, match="before asking for values") as caught:
+            saver.get_tuple(CONFIG)
+        assert caught.value.step == 3
 
 
 def test_unversioned_threads_count_as_what_the_user_says(open_saver: Any) -> None:

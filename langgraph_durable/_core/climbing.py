@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from langgraph_durable._core.decoder import Decoder
@@ -19,6 +20,8 @@ from langgraph_durable._core.lineage import Pending
 from langgraph_durable._core.ops import (
     MoveClass,
     Op,
+    Rename,
+    RenameNode,
     node_before,
     node_now,
 )
@@ -168,6 +171,21 @@ class Climber:
             made.append(each := self.named(opened, write))
             each.value = decoder.value(opened.where, write.ref, write.form, "pending write to")
         return made
+
+    def check_names(self, opened: Opened, probed: StateEdit, edit: StateEdit) -> None:
+        """What was learned over names alone must have been all there is."""
+        first, last = (
+            [each for each in noted if isinstance(each.op, (MoveClass, Rename, RenameNode))]
+            for noted in (probed.noted, edit.noted)
+        )
+        if first != last:
+            pairs = zip_longest(first, last)
+            to = next((now or then).to for then, now in pairs if then != now)
+            why = (
+                "which names it changes (rename, rename_node, move_class, load_as_dict) depends "
+                "on a value: name them before asking for values"
+            )
+            raise self.error(opened, to, why)
 
 
 def namespace_of(ns: str) -> str:

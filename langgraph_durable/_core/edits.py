@@ -31,7 +31,17 @@ _DERIVED = (BRANCH, JOIN, "__")
 
 
 class Probing(Exception):
-    """A step asked for a value while only names are known."""
+    """A step wants to know something of a value while only names are known."""
+
+
+class Unknown:
+    """A value while only names are known: it can be held, and nothing can be told of it."""
+
+    def _stop(self, *_: object, **__: object) -> Any:
+        raise Probing
+
+    __getattr__ = __getitem__ = __call__ = __iter__ = __len__ = __contains__ = __bool__ = _stop
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __hash__ = _stop
 
 
 @dataclass(slots=True)
@@ -112,13 +122,12 @@ class StateEdit:
         return iter(dict.fromkeys([*self._content.versions, *self._content.values, *written]))
 
     def __getitem__(self, channel: str) -> Any:
-        if self.probing:
-            raise Probing(channel)
-        return self._content.values[channel]
+        return Unknown() if self.probing else self._content.values[channel]
 
     def get(self, channel: str, default: Any = None) -> Any:
         """The value of a channel."""
-        return self[channel] if self.probing or channel in self._content.values else default
+        known = self if self.probing else self._content.values
+        return self[channel] if channel in known else default
 
     @property
     def metadata(self) -> Mapping[str, Any]:

@@ -86,6 +86,7 @@ class Evolution(Climber):
         names = self.names_on_way(opened)
         edit = StateEdit(content, "", upwards=stored <= self.version)
         self.climb(opened, edit, stored, names)
+        self.check_names(opened, probed, edit)
         ways: dict[int, list[Noted]] = {}
         for version, some in apart.items():
             named = [self.named(opened, write) for write in some]
