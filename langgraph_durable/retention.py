@@ -22,7 +22,7 @@ from langgraph_durable._core.retention import id_time
 from langgraph_durable._core.units import in_bytes, in_seconds
 from langgraph_durable.automatic import Backend, Steps
 from langgraph_durable.background import Rounds
-from langgraph_durable.errors import ConfigurationError
+from langgraph_durable.errors import ConfigurationError, CorruptionError
 from langgraph_durable.policies import Duration, Policy, Size
 from langgraph_durable.reports import (
     ChannelStats,
@@ -172,10 +172,14 @@ class Retention:
         now, done = time.time(), 0
         total = Removed()
         async for thread_id in self._each(do, named):
-            if isinstance(policy, _Nothing):
-                removed = await do(self._engine.delete_thread(thread_id))
-            else:
-                removed = (await do(self._pruner.prune(thread_id, policy, now))).removed
+            try:
+                if isinstance(policy, _Nothing):
+                    removed = await do(self._engine.delete_thread(thread_id))
+                else:
+                    removed = (await do(self._pruner.prune(thread_id, policy, now))).removed
+            except CorruptionError as error:
+                _leave_out(error, named)
+                continue
             total, done = added([total, removed]), done + 1
             if progress is not None:
                 progress(done, total.checkpoints)
@@ -217,7 +221,11 @@ class Retention:
         now = time.time()
         plans = []
         async for thread_id in self._each(do, named):
-            plan = await do(self._pruner.plan(thread_id, policy, now), writes=False)
+            try:
+                plan = await do(self._pruner.plan(thread_id, policy, now), writes=False)
+            except CorruptionError as error:
+                _leave_out(error, named)
+                continue
             if plan is not None:
                 plans.append(plan)
         return PrunePlan(strategy, tuple(plans))
@@ -414,6 +422,13 @@ def named_threads(thread_ids: Sequence[str] | None) -> Sequence[str] | None:
     if thread_ids is None:
         return None
     return [addresses.thread(each) for each in addresses.several("thread_ids", thread_ids)]
+
+
+def _leave_out(error: CorruptionError, named: Sequence[str] | None) -> None:
+    """One thread's damage is not the others' trouble, unless the caller asked for that very one."""
+    if named is not None:
+        raise error
+    logger.error("left out of the pruning: %s", error)
 
 
 def _checked_progress(progress: object) -> Progress | None:

@@ -22,6 +22,7 @@ from langgraph.types import Command, Overwrite, interrupt
 
 from langgraph_durable import (
     ConfigurationError,
+    CorruptionError,
     Deleted,
     DropIdle,
     Finished,
@@ -408,6 +409,36 @@ def test_pages_go_back_to_the_file_system(tmp_path: Path) -> None:
         assert report.reclaimed > 0
         free = saver._backend.finish(_pragma("freelist_count"))  # type: ignore[attr-defined]
         assert free == 0
+
+
+@pytest.mark.parametrize("column", ["refs", "body"])
+def test_a_damaged_thread_is_left_as_it_is_and_the_others_are_pruned(
+    column: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    graph = StateGraph(State).add_node("a", lambda state: {"log": ["x"]})
+    graph.add_edge(START, "a")
+    with backends.sqlite(tmp_path) as saver:
+        compiled = graph.compile(checkpointer=saver)
+        for name in ("bad", "good", "sound"):
+            compiled.invoke({"log": []}, {"configurable": {"thread_id": name}})
+        damage = f"UPDATE lgd_checkpoints SET {column} = x'ff' WHERE tid = 1 AND id = ("
+        damage += "SELECT id FROM lgd_heads WHERE thread_id = 'bad')"
+        saver._backend.finish(_execute(damage))  # type: ignore[attr-defined]
+        before = saver.stats(["bad"])
+        with pytest.raises(CorruptionError, match="'bad'"):
+            saver.prune(["bad"], strategy=KeepLast(1))
+        plan: Any = saver.plan_prune(strategy=KeepLast(1))
+        assert [each.thread_id for each in plan.threads] == ["good", "sound"]
+        report: Any = saver.prune(strategy=KeepLast(1))
+        assert (report.threads, report.checkpoints) == (2, 4)
+        assert saver.stats(["bad"]) == before
+    assert caplog.text.count("left out of the pruning: thread 'bad'") == 2
+
+
+async def _execute(sql: str) -> None:
+    from langgraph_durable._sqlite.storage import Transaction
+
+    await Transaction(lambda conn, notes: conn.execute(sql), writes=True, about="")
 
 
 async def _pragma(name: str) -> Any:

@@ -213,7 +213,11 @@ def remove(
         for write in listing.writes
         if (write.ns, write.id) not in drop and write not in gone
     )
-    for first, last in merged(reach(kept, listing.spines)):
+    try:
+        reached = reach(kept, listing.spines)
+    except seal.Damaged as error:
+        raise seal.damaged(f"thread {listing.thread_id!r}", error) from error
+    for first, last in merged(reached):
         edit.keep.update(range(first, last + 1))
     edit.heads = {
         ns: thread.next_head(ns, drop) for ns, head in listing.heads.items() if (ns, head) in drop
