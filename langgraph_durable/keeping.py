@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from langgraph_durable import addresses
 from langgraph_durable._core import claims
 from langgraph_durable._core.claims import Claim
-from langgraph_durable._core.records import CheckpointRow, Listing, WriteRow, order_of, unpack_refs
+from langgraph_durable._core.records import CheckpointRow, Listing, WriteRow
+from langgraph_durable._core.refs import order_of, unpack_refs
 from langgraph_durable._core.units import in_seconds, shown_bytes
 from langgraph_durable.artifacts import guests, media, places, sweeping
 from langgraph_durable.artifacts.shelf import Shelf, in_parallel

@@ -14,7 +14,8 @@ from typing import Any
 import redis
 
 from langgraph_durable._core.lineage import read_row
-from langgraph_durable._core.records import Listing, merged, stretches, unpack_refs
+from langgraph_durable._core.records import Listing
+from langgraph_durable._core.refs import merged, stretches, unpack_refs
 from langgraph_durable._redis import rows
 from langgraph_durable._redis.keys import ThreadKeys
 from langgraph_durable.saver import DurableSaver

@@ -15,7 +15,7 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from pydantic import BaseModel
 
 from langgraph_durable._core import collector, rebuilding
-from langgraph_durable._core.records import joined, numbers
+from langgraph_durable._core.refs import joined, numbers
 from langgraph_durable._core.serde import TOGETHER, ExactSerializer
 
 NOW = datetime.datetime(2026, 11, 18, tzinfo=datetime.UTC)

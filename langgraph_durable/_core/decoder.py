@@ -20,7 +20,8 @@ from langgraph_durable._core.claims import Claim, gone_item
 from langgraph_durable._core.forms import DICT, GROUPED, ITEM, LIST, TREE, Form, load_item
 from langgraph_durable._core.memory import SEED
 from langgraph_durable._core.offload import Shelf
-from langgraph_durable._core.records import Items, Ref, Runs, order_of
+from langgraph_durable._core.records import Items
+from langgraph_durable._core.refs import Ref, Runs, order_of
 from langgraph_durable._core.serde import ExactSerializer
 from langgraph_durable.errors import ConfigurationError, DurableError
 

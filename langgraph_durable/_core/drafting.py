@@ -22,17 +22,16 @@ from langgraph_durable._core.header import Capsule, Header, Version, split_check
 from langgraph_durable._core.memory import Entry, Learned, Memory, Part, Pledge, Record
 from langgraph_durable._core.offload import Packed, Shelf, Upload
 from langgraph_durable._core.records import (
-    ORIGIN,
     CheckpointDraft,
     CheckpointRow,
     Guard,
     Held,
     Loaded,
-    Ref,
     Selection,
     Write,
     WritesDraft,
 )
+from langgraph_durable._core.refs import ORIGIN, Ref
 from langgraph_durable._core.restored import Place
 from langgraph_durable._core.serde import ExactSerializer
 from langgraph_durable._core.storage import Storage

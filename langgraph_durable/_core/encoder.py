@@ -24,7 +24,7 @@ from langgraph_durable._core.forms import DICT, GROUPED, ITEM, LIST, TREE, Form,
 from langgraph_durable._core.memory import SEED, Part
 from langgraph_durable._core.offload import Packed, Shelf
 from langgraph_durable._core.packing import sketch
-from langgraph_durable._core.records import Ref, Runs, extend, joined, length
+from langgraph_durable._core.refs import Ref, Runs, extend, joined, length
 from langgraph_durable._core.serde import ExactSerializer
 from langgraph_durable.errors import SerializationError
 

@@ -18,15 +18,8 @@ import ormsgpack
 from langgraph_durable._core import seal
 from langgraph_durable._core.forms import Form
 from langgraph_durable._core.memory import Entries, Entry
-from langgraph_durable._core.records import (
-    CAPSULE,
-    ORIGIN,
-    VALUE,
-    CheckpointRow,
-    Ref,
-    Refs,
-    unpack_refs,
-)
+from langgraph_durable._core.records import CheckpointRow
+from langgraph_durable._core.refs import CAPSULE, ORIGIN, VALUE, Ref, Refs, unpack_refs
 
 FORMAT = 1
 """The first element of every body. An unknown one is refused, never guessed at."""

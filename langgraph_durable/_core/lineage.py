@@ -18,21 +18,23 @@ from langgraph_durable._core.decoder import Decoder
 from langgraph_durable._core.forms import Form
 from langgraph_durable._core.header import Capsule, Header, read_header
 from langgraph_durable._core.records import (
-    CAPSULE,
     CheckpointRow,
     Edit,
     Items,
     Listing,
+    WriteRow,
+    unpack_forms,
+)
+from langgraph_durable._core.refs import (
+    CAPSULE,
     Ref,
     Refs,
-    WriteRow,
     joined,
     merged,
     numbers,
     order_of,
     pack_refs,
     reach,
-    unpack_forms,
     unpack_refs,
 )
 

@@ -19,7 +19,8 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from langgraph_durable._core.records import Edit, Ref, Runs, Stored, numbers, settled
+from langgraph_durable._core.records import Edit, Stored
+from langgraph_durable._core.refs import Ref, Runs, numbers, settled
 
 SEED = int.from_bytes(os.urandom(8), "little")
 

@@ -17,19 +17,14 @@ from typing import NamedTuple, Protocol
 from langgraph_durable._core import lineage, retention
 from langgraph_durable._core.engine import Engine, Place
 from langgraph_durable._core.records import (
-    ORIGIN,
     CheckpointRow,
     Edit,
     Listing,
     Measured,
-    Ref,
     Removed,
-    Spines,
     WriteRow,
-    numbers,
-    order_of,
-    unpack_refs,
 )
+from langgraph_durable._core.refs import ORIGIN, Ref, Spines, numbers, order_of, unpack_refs
 from langgraph_durable._core.retention import TAGS, Rule, View
 
 THREADS = 500

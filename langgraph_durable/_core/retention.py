@@ -20,14 +20,8 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from langgraph_durable._core import lineage
-from langgraph_durable._core.records import (
-    CheckpointRow,
-    Listing,
-    WriteRow,
-    numbers,
-    order_of,
-    unpack_refs,
-)
+from langgraph_durable._core.records import CheckpointRow, Listing, WriteRow
+from langgraph_durable._core.refs import numbers, order_of, unpack_refs
 
 Place = tuple[str, str]
 """Namespace and id."""

@@ -31,16 +31,11 @@ from langgraph_durable._core.records import (
     Items,
     Listing,
     Loaded,
-    Ref,
     Selection,
     WriteRow,
-    numbers,
-    order_of,
     pack_forms,
-    pack_refs,
-    settled,
-    unpack_refs,
 )
+from langgraph_durable._core.refs import Ref, numbers, order_of, pack_refs, settled, unpack_refs
 from langgraph_durable._core.versions import NOTHING, capsule, join
 from langgraph_durable.errors import CorruptionError, StorageBusy
 

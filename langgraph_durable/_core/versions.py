@@ -33,15 +33,8 @@ from langgraph_durable._core.encoder import Encoder
 from langgraph_durable._core.evolution import VERSION, Edited, Evolution
 from langgraph_durable._core.header import Capsule, Header
 from langgraph_durable._core.outlines import Outline, OutlinedWrite
-from langgraph_durable._core.records import (
-    CAPSULE,
-    Held,
-    Loaded,
-    Ref,
-    Selection,
-    extend,
-    length,
-)
+from langgraph_durable._core.records import Held, Loaded, Selection
+from langgraph_durable._core.refs import CAPSULE, Ref, extend, length
 from langgraph_durable._core.restored import Place, Restored
 
 if TYPE_CHECKING:

@@ -14,15 +14,8 @@ import ormsgpack
 
 from langgraph_durable._core import seal
 from langgraph_durable._core.lineage import Chain, Link, Search
-from langgraph_durable._core.records import (
-    CheckpointRow,
-    Held,
-    Items,
-    Loaded,
-    Ref,
-    WriteRow,
-    numbers,
-)
+from langgraph_durable._core.records import CheckpointRow, Held, Items, Loaded, WriteRow
+from langgraph_durable._core.refs import Ref, numbers
 from langgraph_durable._redis import keys, rows
 from langgraph_durable._redis.keys import ThreadKeys
 from langgraph_durable._redis.marks import TOKEN, Mark, Seen

@@ -20,9 +20,9 @@ from langgraph_durable._core.records import (
     Listing,
     Measured,
     Removed,
-    Runs,
     WriteRow,
 )
+from langgraph_durable._core.refs import Runs
 from langgraph_durable._core.retention import id_at
 from langgraph_durable._redis import keys, rows
 from langgraph_durable._redis.listing import threads, tidy

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 import ormsgpack
 
 from langgraph_durable._core import seal
-from langgraph_durable._core.records import CheckpointRow, Ref, WriteRow, unpack_refs
+from langgraph_durable._core.records import CheckpointRow, WriteRow
+from langgraph_durable._core.refs import Ref, unpack_refs
 from langgraph_durable._core.seal import name, unname
 from langgraph_durable._redis.keys import DIGEST, id_bytes, id_text, unplace
 

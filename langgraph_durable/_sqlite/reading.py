@@ -14,10 +14,10 @@ from langgraph_durable._core.records import (
     Items,
     Loaded,
     Page,
-    Ref,
     Selection,
     WriteRow,
 )
+from langgraph_durable._core.refs import Ref
 from langgraph_durable._core.seal import name, unname
 from langgraph_durable._sqlite import rows
 from langgraph_durable._sqlite.rows import CHECKPOINT, WRITE, Accept, Connection, Name

@@ -13,17 +13,8 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
 from langgraph_durable._core import seal
-from langgraph_durable._core.records import (
-    CheckpointRow,
-    Items,
-    Listing,
-    Ref,
-    Runs,
-    WriteRow,
-    merged,
-    spans,
-    unpack_refs,
-)
+from langgraph_durable._core.records import CheckpointRow, Items, Listing, WriteRow
+from langgraph_durable._core.refs import Ref, Runs, merged, spans, unpack_refs
 from langgraph_durable._core.seal import name, unname
 from langgraph_durable._sqlite.schema import BITS, MOST_ITEMS
 

@@ -5,14 +5,8 @@ from __future__ import annotations
 import os
 
 from langgraph_durable._core.dumps import Dump, exists_already, tallies
-from langgraph_durable._core.records import (
-    CheckpointDraft,
-    Draft,
-    Finals,
-    Stored,
-    WriteRow,
-    WritesDraft,
-)
+from langgraph_durable._core.records import CheckpointDraft, Draft, Stored, WriteRow, WritesDraft
+from langgraph_durable._core.refs import Finals
 from langgraph_durable._core.seal import name, unname
 from langgraph_durable._core.storage import Stale
 from langgraph_durable._sqlite import measuring, rows, tombs

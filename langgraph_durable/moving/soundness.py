@@ -15,14 +15,13 @@ import ormsgpack
 
 from langgraph_durable._core import claims
 from langgraph_durable._core.dumps import Dump
-from langgraph_durable._core.records import (
+from langgraph_durable._core.records import CheckpointRow, WriteRow
+from langgraph_durable._core.refs import (
     CAPSULE,
     ORIGIN,
     VALUE,
-    CheckpointRow,
     Ref,
     Runs,
-    WriteRow,
     length,
     numbers,
     spans,
