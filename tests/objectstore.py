@@ -29,10 +29,18 @@ class S3:
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="lgd-s3-"))
-        self.port = free_port()
-        self._ports = [free_port() for _ in range(3)]
         self._process: subprocess.Popen[bytes] | None = None
-        self.start()
+        for tries_left in (2, 1, 0):
+            self.port, *self._ports = [free_port() for _ in range(4)]
+            try:
+                self.start()
+                return
+            except RuntimeError:  # a connection of somebody else's may get a port before the server
+                if not tries_left or not self._lost_a_port():
+                    raise
+
+    def _lost_a_port(self) -> bool:
+        return "address already in use" in (self.folder / "log").read_text()
 
     @property
     def endpoint(self) -> str:

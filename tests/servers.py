@@ -13,6 +13,7 @@ import atexit
 import functools
 import hashlib
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -57,15 +58,16 @@ def binary(flavour: str) -> str:
 
 
 def free_port() -> int:
-    """A port that nobody uses; small enough that a cluster's bus port exists too."""
+    """A port that nobody uses, nor the one above it that a cluster's bus takes.
+
+    Below those that systems give to outgoing connections: one of them could get it in between.
+    """
     while True:
-        with socket.socket() as probe:
-            probe.bind((HOST, 0))
-            port: int = probe.getsockname()[1]
-        if port < 50_000:
-            with socket.socket() as bus, suppress(OSError):
-                bus.bind((HOST, port + 10_000))
-                return port
+        port = 12_000 + secrets.randbelow(10_000)
+        with socket.socket() as own, socket.socket() as bus, suppress(OSError):
+            own.bind((HOST, port))
+            bus.bind((HOST, port + 10_000))
+            return port
 
 
 def wait_until(true: Callable[[], Any], what: str, seconds: float = 30.0) -> None:
