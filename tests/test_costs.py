@@ -21,7 +21,7 @@ import redis
 import servers
 from langchain_core.messages import HumanMessage
 
-from langgraph_durable import KeepLast, RedisSaver, SqliteSaver
+from langgraph_durable import KeepLast, RedisSaver, SqliteSaver, StateSchema
 from langgraph_durable._core import seal
 from langgraph_durable._core.serde import ExactSerializer
 from langgraph_durable._sqlite import tombs
@@ -72,18 +72,19 @@ class Subject:
 
 
 @contextmanager
-def on_sqlite(place: Path, watch: Any = None) -> Iterator[Subject]:
+def on_sqlite(place: Path, watch: Any = None, **options: Any) -> Iterator[Subject]:
     with pytest.MonkeyPatch.context() as patch:
         if watch is not None:
             patch.setattr(sqlite3, "connect", watch(sqlite3.connect))
-        with SqliteSaver(place / "agent.db", durability="normal") as saver:
+        place.mkdir(exist_ok=True)
+        with SqliteSaver(place / "agent.db", durability="normal", **options) as saver:
             yield Subject(saver)
 
 
 @contextmanager
-def on_redis(url: str | None = None, prefix: str = "costs") -> Iterator[Subject]:
+def on_redis(url: str | None = None, prefix: str = "costs", **options: Any) -> Iterator[Subject]:
     url = url or servers.shared("valkey").url
-    with RedisSaver(url, prefix=prefix) as saver:
+    with RedisSaver(url, prefix=prefix, **options) as saver:
         saver.delete_thread("long")
         yield Subject(saver)
 
@@ -365,3 +366,72 @@ def test_pruning_does_not_make_the_next_put_read_the_thread_again(
         assert kept is not None
         said = subject.timeline.state["messages"]
         assert kept.checkpoint["channel_values"]["messages"] == said
+
+
+# ---- versions --------------------------------------------------------------------------------
+
+
+def schema_that_must_not_run() -> StateSchema:
+    schema = StateSchema(version=2)
+
+    @schema.upgrade(to=2)
+    def step(state: Any) -> None:
+        raise AssertionError("a checkpoint of this version needs no step")
+
+    return schema
+
+
+def steps_of(act: Callable[[], Any]) -> int:
+    """How many functions are called in this thread, ours or not."""
+    called = 0
+
+    def profile(frame: Any, event: str, arg: Any) -> None:
+        nonlocal called
+        called += event in ("call", "c_call")
+
+    sys.setprofile(profile)
+    try:
+        act()
+    finally:
+        sys.setprofile(None)
+    return called
+
+
+def test_a_schema_adds_no_statement_and_no_trip_where_versions_agree(tmp_path: Path) -> None:
+    server, seen = servers.shared("valkey"), []
+    for n, schema in enumerate((None, schema_that_must_not_run())):
+        trace = Trace()
+        with on_sqlite(tmp_path / str(n), trace, schema=schema) as subject:
+            statements = [trace.of(a) for a in (subject.say(), subject.write(), subject.get)]
+        with ExitStack() as stack:
+            counter = stack.enter_context(proxy.counting(servers.HOST, server.port))
+            url = f"redis://{proxy.HOST}:{counter.port}/0"
+            subject = stack.enter_context(on_redis(url, "costsschema", schema=schema))
+            before = counter.trips
+            for act in (subject.say(), subject.write(), subject.get):
+                act()
+            trips = counter.trips - before
+        seen.append(([[one.split("(")[0] for one in each] for each in statements], trips))
+    assert seen[0] == seen[1]
+
+
+def test_a_schema_adds_a_handful_of_calls_where_versions_agree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long the thread: nothing more is read, packed or compared."""
+    count, seen = Counted(monkeypatch), []
+    for n, schema in enumerate((None, schema_that_must_not_run())):
+        with on_sqlite(tmp_path / str(n), schema=schema) as subject:
+            for _ in range(3):
+                subject.say()()
+                subject.get()
+            acts = subject.get, subject.say(), subject.write()
+            count.dumped = count.packed = 0
+            seen.append([*map(steps_of, acts), count.dumped, count.packed])
+    (*without, dumped, packed), (*calls, dumped_too, packed_too) = seen
+    assert (dumped_too, packed_too) == (dumped, packed)
+    for name, less, more in zip(("get_tuple", "put", "put_writes"), without, calls, strict=True):
+        assert more - less <= SCHEMA_CALLS, f"{name} makes {more} calls, and {less} without"
+
+
+SCHEMA_CALLS = 12
