@@ -7,9 +7,11 @@ through a `StateSchema` and goes on, on every backend, in both colours.
 from __future__ import annotations
 
 import asyncio
+import collections
 import operator
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -19,10 +21,12 @@ from langgraph.channels.delta import DeltaChannel
 from langgraph.func import entrypoint, task
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, Send, interrupt
+from pydantic import create_model
 
 from langgraph_durable import (
     ConfigurationError,
     SchemaVersionError,
+    SerializationError,
     StateSchema,
     UnsafeTypeError,
 )
@@ -461,6 +465,64 @@ def test_a_moved_class_loads_with_its_new_defaults(open_saver: Any) -> None:
         with open_saver(**options) as saver:
             found = saver.get_tuple(CONFIG).checkpoint["channel_values"]
             assert found == {"plan": {"title": "write"}, "many": [{"title": "a"}, {"title": "b"}]}
+
+
+def class_of(kind: str, *fields: tuple[Any, ...]) -> Any:
+    """The class `Trip` of one version of this module."""
+    if kind == "dataclass":
+        made: Any = make_dataclass("Trip", fields)
+    elif kind == "model":
+        given: Any = {name: (of, *(default or [...])) for name, of, *default in fields}
+        made = create_model("Trip", **given)
+    else:
+        made = collections.namedtuple(
+            "Trip", [f[0] for f in fields], defaults=[f[2] for f in fields if len(f) > 2]
+        )
+    made.__module__ = __name__
+    return made
+
+
+@pytest.mark.parametrize("kind", ["dataclass", "model", "named tuple"])
+def test_a_class_that_lost_or_gained_fields_loads_or_says_what_to_do(
+    open_saver: Any, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def becomes(*fields: tuple[Any, ...]) -> Any:
+        made = class_of(kind, *fields)
+        monkeypatch.setattr(sys.modules[__name__], "Trip", made, raising=False)
+        return made
+
+    def read(saver: Any) -> Any:
+        return saver.get_tuple(CONFIG).checkpoint["channel_values"]["trip"]
+
+    with open_saver() as saver:
+        storing(saver, {"trip": becomes(("to", str), ("via", str))(to="Oslo", via="Bergen")})
+    options: Any
+    for options in ({}, {"schema": schema_of(1)}):
+        lost = becomes(("to", str))
+        with open_saver(**options) as saver:
+            assert read(saver) == lost(to="Oslo")
+        default = becomes(("to", str), ("via", str), ("days", int, 3))
+        with open_saver(**options) as saver:
+            assert read(saver) == default(to="Oslo", via="Bergen", days=3)
+        becomes(("to", str), ("days", int))
+        with open_saver(**options) as saver:
+            for _ in range(2):
+                with pytest.raises(
+                    SerializationError,
+                    match=r"(?s)thread 't'.*'trip'.*gained: days; lost: via.*load_as_dict",
+                ):
+                    read(saver)
+
+    gained = becomes(("to", str), ("days", int))
+
+    def build(state: Any) -> None:
+        state.load_as_dict(f"{__name__}.Trip")
+        state.transform("trip", lambda old: gained(to=old["to"], days=2))
+
+    with open_saver(schema=schema_of(1, to1=build)) as saver:
+        assert read(saver) == gained(to="Oslo", days=2)
+        assert saver.upgrade_threads().failed == {}
+        assert read(saver) == gained(to="Oslo", days=2)
 
 
 def _without_memory_of_classes(saver: Any) -> None:
