@@ -126,8 +126,8 @@ class State(Plan):
         lost = ", ".join(sorted(stored - today)) or "nothing"
         return SerializationError(
             f"{name_of(self.cls)} has changed since it was stored (gained: {gained}; "
-            f"lost: {lost}) and the stored object does not fit: {why}. Give new fields a default, or "
-            "build the object in a step of a StateSchema, with load_as_dict and transform"
+            f"lost: {lost}) and the stored object does not fit: {why}. Give new fields a default, "
+            "or build the object in a step of a StateSchema, with load_as_dict and transform"
         )
 
     def construct(self, stored: dict[str, Any], build: Callable[..., Any]) -> Any:
