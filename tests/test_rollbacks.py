@@ -18,7 +18,7 @@ from langgraph.channels.delta import DeltaChannel
 from langgraph.graph import START, StateGraph
 from langgraph.types import Command, interrupt
 from test_renamed_graphs import extend
-from test_schema import CONFIG, schema_of, storing
+from test_schema import CONFIG, nested, schema_of, storing
 
 from langgraph_durable import SchemaVersionError, StateSchema
 
@@ -148,6 +148,47 @@ def test_what_an_older_program_wrote_after_a_rollback_comes_up(
         assert answer(graph, run, "right", "no") == {"documents": ["IN", "AYE", "NO"]}
         assert graph.called == ["right 2"]
         assert graph.get_state(CONFIG).values == {"documents": ["IN", "AYE", "NO"]}
+
+
+@pytest.mark.parametrize("outer", [False, True], ids=["inner", "outer"])
+def test_what_was_asked_in_a_sub_graph_comes_down_or_stops(
+    open_saver: Any, run: Any, outer: bool
+) -> None:
+    """Where the node that is the sub-graph has another name, its tasks cannot be told: no guess."""
+    old, new = ("research", "ask"), ("researcher", "ask") if outer else ("research", "asker")
+    names = list(zip(old, new, strict=True))
+
+    def asking(saver: Any, names: tuple[str, str]) -> Any:
+        return nested(*names, saver)
+
+    ahead = schema_of(2, to2=lambda state: [state.rename_node(*each) for each in names])
+    back = StateSchema(version=1)
+    back.downgrade(to=1)(lambda state: [state.rename_node(*each[::-1]) for each in names])
+    with open_saver(schema=StateSchema(version=1)) as saver:
+        run(asking(saver, old), {"said": []})
+    with open_saver(schema=ahead) as saver:  # the answer is written, and then the program dies
+        below = asking(saver, new).get_state(CONFIG, subgraphs=True).tasks[0].state
+        task = below.tasks[0]
+        at = saver.get_tuple(below.config).config
+        path = f"~__pregel_pull, {task.name}"
+        writes = [("said", ["answered"]), ("branch:to:again", None)]
+        saver.put_writes(at, writes, task.id, path)
+    with open_saver(schema=StateSchema(version=1)) as saver, pytest.raises(SchemaVersionError):
+        run(asking(saver, old), None)
+    with open_saver(schema=back) as saver:
+        graph = asking(saver, old)
+        if outer:
+            with pytest.raises(SchemaVersionError, match="a program of version 2"):
+                run(graph, None)
+        else:
+            found = run(graph, None)
+            assert [each.value for each in found["__interrupt__"]] == ["2?"]
+            assert run(graph, Command(resume="b")) == {"said": ["prepared", "answered", "b"]}
+    with open_saver(schema=ahead) as saver:
+        if outer:
+            run(asking(saver, new), None)
+            found = run(asking(saver, new), Command(resume="b"))
+            assert found == {"said": ["prepared", "answered", "b"]}
 
 
 def test_writes_of_a_version_beyond_both_are_brought_back_first(open_saver: Any) -> None:

@@ -206,12 +206,18 @@ class Evolution(Climber):
         if moved is None:
             if tasks.is_nobodys(write.task_id):
                 write.path = tasks.path(write.path)
-            elif tasks.is_concerned(write.path) or (lost and opened.row.ns):
+            elif (lost and opened.row.ns) or tasks.is_concerned(write.path):
                 why = (
                     f"the pending writes of task {write.task_id} ({write.path or 'no path'}) "
-                    "belong to no task that is known: name the graph, StateSchema.of(graph, ...), "
-                    "or the tasks that a renamed entrypoint calls, rename_node(..., calls=[...])"
+                    "belong to no task that is known: "
                 )
+                if lost and opened.row.ns:
+                    why += f"let a program of version {write.version} end this sub-graph"
+                else:
+                    why += (
+                        "name the graph, StateSchema.of(graph, ...), or the tasks that a renamed "
+                        "entrypoint calls, rename_node(..., calls=[...])"
+                    )
                 raise self.error(opened, self.version, why, write.version)
             return
         if moved not in edited.moved:
