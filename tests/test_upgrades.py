@@ -7,12 +7,14 @@ import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
 
 import pytest
 from backends import ALL, EVERYWHERE
+from langgraph.channels.delta import DeltaChannel
 from langgraph.graph import START, StateGraph
 from langgraph.types import Command
+from test_renamed_graphs import extend
 from test_schema import (
     CONFIG,
     NESTED,
@@ -221,3 +223,32 @@ def test_a_fingerprint_names_channels_types_and_nodes() -> None:
         "channels": {"n": "LastValue[int]"},
         "nodes": ["count"],
     }
+
+
+def beside(first: str, saver: Any) -> Any:
+    """Two nodes write to one DeltaChannel in one step, in the order of their names."""
+    kind = DeltaChannel(extend, snapshot_frequency=50)
+    builder = StateGraph(TypedDict("State", {"said": Annotated[list, kind]}))  # type: ignore[operator]
+    for name, word in ((first, "first"), ("middle", "second")):
+        builder.add_node(name, lambda state, word=word: {"said": [word]})
+        builder.add_edge(START, name)
+    return builder.compile(checkpointer=saver)
+
+
+@pytest.mark.parametrize("eager", [False, True], ids=["lazy", "eager"])
+def test_what_delta_channels_got_keeps_its_order_when_nodes_are_renamed(
+    open_saver: Any, upgrade: Any, eager: bool
+) -> None:
+    with open_saver() as saver:
+        for _ in range(2):
+            expected = beside("a", saver).invoke({"said": ["in"]}, CONFIG)["said"]
+    assert expected == ["in", "first", "second"] * 2
+    schema = schema_of(2, to2=lambda state: state.rename_node("a", "z"))
+    with open_saver(schema=schema) as saver:
+        if eager:
+            assert upgrade(saver).failed == {}
+        graph = beside("z", saver)
+        assert graph.get_state(CONFIG).values["said"] == expected
+        expected += ["in", "second", "first"]  # as programs do that call it so
+        assert graph.invoke({"said": ["in"]}, CONFIG)["said"] == expected
+        assert graph.get_state(CONFIG).values["said"] == expected

@@ -56,8 +56,14 @@ class Edited:
 class Evolution(Climber):
     """The rules; see the top of the file."""
 
-    def edit(self, opened: Opened, decoder: Decoder, known: Known) -> Edited:
-        """A stored checkpoint in today's version."""
+    def edit(
+        self, opened: Opened, decoder: Decoder, known: Known, *, applied: bool = False
+    ) -> Edited:
+        """A stored checkpoint in today's version.
+
+        Writes are in the order of their paths. Those that are `applied` keep the paths of then:
+        in that order DeltaChannels have got them.
+        """
         probed = self.probe(opened)
         header, where = opened.header, opened.where
         along, apart = self.parted(opened)
@@ -96,7 +102,11 @@ class Evolution(Climber):
             ways[version] = last.noted
             content.writes = content.writes + last._content.writes
         edited = Edited(content, known.get(self.version, opened.row.ns))
+        paths = [(write, write.path) for write in content.writes if applied]
         self._move_tasks(opened, edited, edit.noted, known, sent, ways)
+        for write, path in paths:
+            write.path = path
+        content.writes.sort(key=lambda w: (w.path, w.task_id, w.idx))
         return edited
 
     # ---- tasks -------------------------------------------------------------------------------
@@ -194,7 +204,7 @@ class Evolution(Climber):
                 if tasks is not None and tasks.changed:
                     self._move(opened, edited, tasks, write, lost=write.version in ways)
             kept.setdefault((write.task_id, write.idx), write)  # the newest program's comes first
-        edited.content.writes = sorted(kept.values(), key=lambda w: (w.path, w.task_id, w.idx))
+        edited.content.writes = list(kept.values())
         if edited.ns != opened.row.ns:
             _move_parents(edited.content.metadata, opened.row.ns, edited.ns)
 

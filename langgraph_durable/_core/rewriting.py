@@ -146,8 +146,15 @@ class Rewriter:
         old += [each for each in opened if names[each.row.ns] != each.row.ns and each not in old]
         decoder = Decoder(serde, listing.thread_id, items, None, engine.shelf)
 
+        parents = {(each.row.ns, each.row.parent) for each in opened}
+
         def rebuild() -> list[tuple[Opened, Edited]]:
-            return [(each, self._evolution.edit(each, decoder, known[each.row.ns])) for each in old]
+            edit = self._evolution.edit
+            return [
+                (each, edit(each, decoder, known[each.row.ns], applied=place in parents))
+                for each in old
+                for place in [(each.row.ns, each.row.id)]
+            ]
 
         edits = await engine._with_stores(rebuild)
         self._explain(edits)
