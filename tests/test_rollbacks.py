@@ -21,6 +21,7 @@ from test_renamed_graphs import extend
 from test_schema import CONFIG, nested, schema_of, storing
 
 from langgraph_durable import SchemaVersionError, StateSchema
+from langgraph_durable._core.records import Selection
 
 
 @pytest.fixture(params=EVERYWHERE)
@@ -108,6 +109,8 @@ def test_what_a_newer_program_wrote_comes_down_by_its_own_steps(
             assert saver.upgrade_threads().rewritten == 1
     with open_saver(schema=first(back=not eager)) as saver:
         graph = program(1, saver, KINDS[kind])
+        outlines, _ = saver._backend.finish(saver._engine.outline(Selection("t"), None, 9))
+        assert "documents" not in {write.channel for each in outlines for write in each.writes}
         found = saver.get_tuple(CONFIG)
         assert [v for _, c, v in found.pending_writes if c == "docs"] == [["aye"]]
         assert {c for _, c, _ in found.pending_writes} <= {"docs", "__interrupt__", "__resume__"}
