@@ -1,4 +1,4 @@
-"""A process that moves artifacts and is killed on the way, for `test_moving`.
+"""A process that moves artifacts and is killed on the way, for `test_moves`.
 
     python movers.py <where> <old folder> <new folder or URL> <endpoint> <steps>
 
