@@ -27,7 +27,7 @@ from langgraph_durable._core.kinds import (
     Unstorable,
     Value,
 )
-from langgraph_durable._core.types import name_of
+from langgraph_durable._core.types import lineage, name_of
 from langgraph_durable._core.values import zone_of
 from langgraph_durable.errors import CorruptionError, SerializationError
 
@@ -373,9 +373,11 @@ def classify(cls: type) -> Plan | None:
         if found is not None and found.__dict__.get(name) is cls:
             return plan
     pandas = sys.modules.get(PANDAS)
-    if pandas is not None and cls in [type(pandas.__dict__.get(name)) for name in ("NaT", "NA")]:
-        return None if cls is type(None) else _MOMENT
+    # By `is`, and by `lineage`: the metaclass of a class that stored data names is not asked.
+    missing = [type(pandas.__dict__.get(name)) for name in ("NaT", "NA")] if pandas else []
+    if cls is not type(None) and any(cls is kind for kind in missing):
+        return _MOMENT
     pil = sys.modules.get("PIL.Image")
-    if pil is not None and pil.Image in cls.__mro__ and cls.__module__.startswith("PIL."):
-        return _PICTURE
+    if pil is not None and any(base is pil.Image for base in lineage(cls)):
+        return _PICTURE if name_of(cls).startswith("PIL.") else None
     return None
