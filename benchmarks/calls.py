@@ -122,7 +122,8 @@ def figures(plan: Plan, state: State, kinds: Sequence[Kind], promises: Any) -> I
         for level in BOTH:
             wanted = [k for k in kinds if k.colour == colour and level in k.levels]
             with ExitStack() as stack:
-                desks = open_desks(plan, stack, colour, level, state)
+                crowd = max((kind.callers for kind in wanted), default=1)
+                desks = open_desks(plan, stack, colour, level, state, crowd)
                 for kind in wanted:
                     promised = promises.get((kind.operation, colour, kind.callers, level), ())
                     yield measured(plan, desks, kind, level, promised)
@@ -154,9 +155,9 @@ def measured(
 
 
 def open_desks(
-    plan: Plan, stack: ExitStack, colour: Colour, level: Level, state: State
+    plan: Plan, stack: ExitStack, colour: Colour, level: Level, state: State, crowd: int
 ) -> dict[str, Any]:
-    """Everybody who takes part, with states of their own."""
+    """Everybody who takes part, with a state of their own for each of the crowd."""
     label = f"{state.__name__} {colour}"
     plan.hosts.set_level(level)
     desks: dict[str, Any] = {}
@@ -169,7 +170,7 @@ def open_desks(
                 saver = stack.enter_context(open_saver(spot))
             else:
                 saver = stack.enter_context(open_async_saver(spot, runner))
-            desks[name] = Desk(saver, state, runner, pool, plan)
+            desks[name] = Desk(saver, state, runner, pool, plan, crowd)
     if colour == "sync":
         for name in plan.entrants(*FLOOR):
             spot = plan.spot(name, level, label)
@@ -192,9 +193,10 @@ class Desk:
         runner: asyncio.Runner | None,
         pool: ThreadPoolExecutor,
         plan: Plan,
+        crowd: int,
     ) -> None:
         self.saver, self.runner, self.pool = saver, runner, pool
-        callers, self.length = plan.pick(3, CROWD, CROWD), history_length(plan)
+        callers, self.length = min(crowd, plan.pick(3, CROWD, CROWD)), history_length(plan)
         self.states = [state(saver, f"thread-{number}") for number in range(callers)]
         self.tasks = iter(range(1_000_000_000))
         history = state(saver, "history")
