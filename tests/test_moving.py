@@ -500,3 +500,16 @@ def test_the_async_postgres_saver_is_copied_on_its_loop(
     asyncio.run(body())
     assert same(ours, in_postgres)
     assert known(ours) == known(in_postgres)
+
+
+def test_values_that_only_look_alike_are_no_copy_of_one_another() -> None:
+    from langgraph_durable.moving.sameness import _equal
+
+    nested: Any = 1
+    for _ in range(5_000):
+        nested = [nested]
+    assert not _equal([1], [True])
+    assert not _equal({"a": (1, [2])}, {"a": (1, [2.0])})
+    assert not _equal([1], [1, 2])
+    assert _equal({"b": 1, "a": [(2, float("nan"))]}, {"a": [(2, float("nan"))], "b": 1})
+    assert not _equal(nested, [nested])
