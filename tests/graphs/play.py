@@ -13,11 +13,13 @@ import dataclasses
 import itertools
 import operator
 import re
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Protocol, TypedDict
 
 from langchain_core.messages import BaseMessage
+from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.graph import START, StateGraph
 from langgraph.pregel import Pregel
@@ -254,6 +256,18 @@ class Play:
         config = self._config(graph, thread)
         given: Config = await self.call(graph, "update_state", config, values, as_node)
         return given
+
+    def settle(self, config: RunnableConfig) -> None:
+        """In a node that changes values in place: wait until the node before has its writes stored.
+
+        They may share its values, and no durability mode of LangGraph waits for them.
+        """
+        thread = {"configurable": {"thread_id": config["configurable"]["thread_id"]}}
+        while self.mode != "exit":
+            before = list(self.saver.list(thread, limit=2))[1:]  # type: ignore[arg-type]
+            if all(each.pending_writes for each in before):
+                return
+            time.sleep(0.001)
 
     @property
     def threads(self) -> set[str]:

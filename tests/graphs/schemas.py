@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-import time
 from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Any, TypedDict
@@ -78,7 +77,8 @@ async def messages_removed(play: Play) -> None:
 
 @story("sync", "exit")  # under "async" LangGraph itself races with the change
 async def messages_changed_in_place(play: Play) -> None:
-    def scribble(state: MessagesState) -> dict[str, Any]:
+    def scribble(state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
+        play.settle(config)
         first = state["messages"][0]
         first.content += "!"
         first.additional_kwargs["seen"] = first.additional_kwargs.get("seen", 0) + 1
@@ -98,9 +98,8 @@ async def values_changed_in_place(play: Play) -> None:
         rows: list[dict[str, Any]]
         index: dict[str, Any]
 
-    def edit(state: Table) -> dict[str, Any]:
-        # LangGraph never waits for the writes of the node before, which share these objects.
-        time.sleep(0.05)
+    def edit(state: Table, config: RunnableConfig) -> dict[str, Any]:
+        play.settle(config)
         state["rows"][1]["n"] += 1
         state["rows"].insert(0, {"n": len(state["rows"])})
         state["index"].setdefault("deep", {})[str(len(state["rows"]))] = True
