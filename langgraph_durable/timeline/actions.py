@@ -7,14 +7,10 @@ from __future__ import annotations
 
 from asyncio import to_thread as _in_thread
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
-from langgraph.checkpoint.base import ChannelVersions, CheckpointMetadata
-from langgraph.checkpoint.base.id import uuid6
-from langgraph.checkpoint.serde.types import _DeltaSnapshot
-
 from langgraph_durable.errors import ConfigurationError
+from langgraph_durable.timeline.forking import taken
 from langgraph_durable.timeline.headers import config_of
 
 if TYPE_CHECKING:
@@ -44,12 +40,6 @@ def _from_root(step: Step, what: str) -> Any:
     return graph
 
 
-def delta_channels(graph: Any) -> set[str]:
-    """The channels whose values lie in the writes of many steps."""
-    channels = getattr(graph, "channels", {})
-    return {name for name, channel in channels.items() if type(channel).__name__ == "DeltaChannel"}
-
-
 def _check_node(graph: Any, what: str, node: str | None) -> None:
     if node is not None and node not in graph.nodes:
         known = sorted(name for name in graph.nodes if not name.startswith("__"))
@@ -72,33 +62,22 @@ def _at(thread_id: str) -> RunnableConfig:
     return cast("RunnableConfig", config_of(thread_id, ""))
 
 
-def _beginning(step: Step) -> tuple[Any, CheckpointMetadata, ChannelVersions]:
-    """What a new thread begins with: the step itself, so that the same nodes are due.
-
-    The values of `DeltaChannel`s lie in the ancestors, which the new thread does not have.
-    """
-    stored = step._timeline._whole(step._header).checkpoint
-    values = dict(stored["channel_values"])
-    for name in map(str, delta_channels(step._timeline.graph) & set(stored["channel_versions"])):
-        if name in step.values:
-            values[name] = _DeltaSnapshot(step.values[name])
-    fresh = {"id": str(uuid6()), "ts": datetime.now(UTC).isoformat(), "channel_values": values}
-    metadata: dict[str, Any] = {"source": "fork", "step": step.number, "parents": {}}
-    versions = dict(stored["channel_versions"])
-    return {**stored, **fresh}, cast("CheckpointMetadata", metadata), versions
-
-
 def fork(step: Step, values: Any, as_node: str | None, to_thread: str | None) -> Step:
     graph, saver = _check_fork(step, as_node, to_thread), step._timeline.saver
     if to_thread is None:
         return step._timeline._made(graph.update_state(step.config, values, as_node))
-    made: Any = saver.put(_at(to_thread), *_beginning(step))
-    if values is not None or as_node is not None:
-        try:
+    changed, made = values is not None or as_node is not None, None
+    copies = taken(step, changed=changed)
+    try:
+        for copy in copies:
+            made = saver.put(*copy.put(to_thread))
+            for writes in copy.writes_by_task():
+                saver.put_writes(made, *writes)
+        if changed:
             made = graph.update_state(config_of(to_thread), values, as_node)
-        except BaseException:
-            saver.delete_thread(to_thread)
-            raise
+    except BaseException:
+        saver.delete_thread(to_thread)
+        raise
     return step._timeline._made(made)
 
 
@@ -108,13 +87,18 @@ async def afork(step: Step, values: Any, as_node: str | None, to_thread: str | N
     if to_thread is None:
         made = await graph.aupdate_state(step.config, values, as_node)
         return await _in_thread(step._timeline._made, made)
-    made = await saver.aput(_at(to_thread), *await _in_thread(_beginning, step))
-    if values is not None or as_node is not None:
-        try:
+    changed, made = values is not None or as_node is not None, None
+    copies = await _in_thread(taken, step, changed=changed)
+    try:
+        for copy in copies:
+            made = await saver.aput(*copy.put(to_thread))
+            for writes in copy.writes_by_task():
+                await saver.aput_writes(made, *writes)
+        if changed:
             made = await graph.aupdate_state(config_of(to_thread), values, as_node)
-        except BaseException:
-            await saver.adelete_thread(to_thread)
-            raise
+    except BaseException:
+        await saver.adelete_thread(to_thread)
+        raise
     return await _in_thread(step._timeline._made, made)
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from langgraph_durable.errors import ConfigurationError
-from langgraph_durable.timeline.actions import delta_channels
+from langgraph_durable.timeline.forking import delta_channels
 
 if TYPE_CHECKING:
     from langgraph_durable.timeline.step import Step

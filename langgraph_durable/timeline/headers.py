@@ -163,6 +163,13 @@ class Source:
                 config_of(self.thread_id, ns, id)  # type: ignore[arg-type]
             )
 
+    def paths(self, id: str, ns: str) -> dict[str, str]:
+        """The paths of the tasks that wrote to a checkpoint, where the saver tells them."""
+        if self._outlines is None:
+            return {}
+        found = self._outlines(config_of(self.thread_id, ns, id), before=None, limit=1)
+        return {write.task_id: write.path for one in found for write in one.writes}
+
     def _read(
         self, ns: str | None, before: str | None, limit: int | None, id: str | None = None
     ) -> Iterator[Header]:

@@ -274,7 +274,14 @@ class Step:
         Args:
             values: an update, as a node would return it.
             as_node: the node it should seem to come from; the next ones run after it.
-            to_thread: begin a new thread with this state instead. It must not exist yet.
+            to_thread: begin a new thread with this state instead. It must not exist yet. What its
+                sub-graphs remember of earlier calls comes along, as it was at this step, not what
+                they have learned since. If the thread waits at this step and nothing is changed,
+                its questions and finished tasks come along too, to be answered there.
+
+        Raises:
+            ConfigurationError: the node, the thread or the step is not one to fork from or to.
+            StepNotFound: the step is no longer stored.
         """
         return actions.fork(self, values, as_node, to_thread)
 
