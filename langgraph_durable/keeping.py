@@ -20,7 +20,7 @@ from langgraph_durable._core.units import in_seconds, shown_bytes
 from langgraph_durable.artifacts import guests, media, places, sweeping
 from langgraph_durable.artifacts.shelf import Shelf, in_parallel
 from langgraph_durable.artifacts.stores import ArtifactStore, Found, open_store
-from langgraph_durable.errors import ArtifactCorrupt, ConfigurationError
+from langgraph_durable.errors import ArtifactCorrupt, ArtifactMissing, ConfigurationError
 
 if TYPE_CHECKING:
     from langgraph_durable._core.engine import Engine
@@ -74,7 +74,7 @@ class Moved:
 
     copied: int = 0
     there: int = 0
-    """Objects that were there already, from a move that was cut short."""
+    """Objects that were there already, whole, from a move that was cut short."""
     bytes: int = 0
 
 
@@ -136,7 +136,7 @@ class Keeping:
         ]
         # The time before the claims are read: what is used from now on is younger.
         before = {place: (await do(_clock(shelf, place))) - grace for place in own}
-        alive = {claim.key for claim in await self._all_claims(do)}
+        alive = {claim.key: claim for claim in await self._all_claims(do)}
         total, looked = Collected(dry_run=dry_run), 0
         for place in own:
             now = before[place] + grace
@@ -189,7 +189,8 @@ class Keeping:
     def move_artifacts(self, to: Any, *, progress: Progress | None = None) -> Moved:
         """Copy all artifacts to another store, verified, and look for them there from now on.
 
-        May be cut short and called again. What other processes still write to the old place is
+        May be cut short and called again; what is there already is read, and copied again if it is
+        broken. What other processes still write to the old place is
         found there; call it once more when they have been restarted with `artifacts=` set to the
         new store. The copies left behind go with the next `collect_artifacts`.
 
@@ -254,17 +255,19 @@ async def _unfinished(
     return sum(one.size for one in left)
 
 
-def _is_needed(shelf: Shelf, place: tuple[str, str], key: str, alive: set[str]) -> bool:
+def _is_needed(shelf: Shelf, place: tuple[str, str], key: str, alive: dict[str, Claim]) -> bool:
     """Something claims it. A copy left behind by a move goes, if the one that counts is there."""
     best = shelf.names[place[0]][0]
-    return key in alive and (place[1] == best or shelf.at(best).stat(key) is None)
+    if key not in alive or place[1] == best:
+        return key in alive
+    return not media.is_plausible(shelf.at(best).stat(key), alive[key])
 
 
 async def _orphans(
     shelf: Shelf,
     place: tuple[str, str],
     some: list[tuple[Found, list[Found]]],
-    alive: set[str],
+    alive: dict[str, Claim],
     before: float,
 ) -> list[Found]:
     """Those of some objects that nothing claims and nobody has used since `before`."""
@@ -285,7 +288,7 @@ async def _sweep(
     dooms = [sweeping.Doom(store, key) for key in keys]
     try:
         in_parallel(sweeping.Doom.put, dooms)
-        alive = set() if again is None else {claim.key for claim in await _claimed(again)}
+        alive = {claim.key: claim for claim in await _claimed(again)} if again else {}
 
         def act(n: int) -> bool:
             needed = _is_needed(shelf, place, keys[n], alive)
@@ -322,19 +325,13 @@ def _added(total: Collected, some: list[tuple[Found, list[Found]]], gone: list[F
 
 async def _problems(shelf: Shelf, wanted: list[Claim]) -> dict[Claim, tuple[str, str]]:
     def look(claim: Claim) -> tuple[str, str] | None:
-        why: tuple[str, str] | None = None
-        for store in shelf.stores_of(claim.store):
-            try:
-                where = f"artifact {claim.key} in {store.url}"
-                with media.Checked(store.open(claim.key), claim, where) as stream:
-                    while stream.read(1 << 20):
-                        pass
-                return None
-            except KeyError:
-                continue
-            except ArtifactCorrupt as error:
-                why = "altered", str(error)
-        return why or ("missing", "")
+        try:
+            shelf.check(claim)
+        except ArtifactMissing:
+            return "missing", ""
+        except ArtifactCorrupt as error:
+            return "altered", str(error)
+        return None
 
     found = zip(wanted, in_parallel(look, wanted), strict=True)
     return {claim: problem for claim, problem in found if problem is not None}
@@ -363,10 +360,9 @@ async def _copy(shelf: Shelf, target: ArtifactStore, some: list[Claim]) -> list[
     def act(claim: Claim) -> int | None:
         urls = shelf.names.get(claim.store, ())
         place = target if places.is_own(urls) else shelf.at(urls[0])
-        if sweeping.renew(place, claim.key):
+        if sweeping.renew(place, claim.key) and shelf.is_whole(place, claim):
             return None
-        source = shelf.open(claim)
-        place.put(claim.key, media.packed(lambda: source, claim.packing))
+        shelf.copy(claim, place)
         return claim.size
 
     return in_parallel(act, some)

@@ -103,6 +103,12 @@ class Drafter:
             await shelf.prepare(self._storage)
         return Encoder(serde, part, shelf)
 
+    def _reconsider(self) -> None:
+        """What the memory calls stored may be broken; where it is read again, that is seen."""
+        if self._shelf is not None and self._shelf.has_news:
+            self._shelf.has_news = False
+            self._memory.clear()
+
     async def packed(self, encoder: Encoder) -> Packed:
         """The new items; what leaves them is uploaded first."""
         shelf = self._shelf
@@ -136,8 +142,8 @@ class Drafter:
         guard: Guard,
     ) -> tuple[CheckpointDraft, Sequence[Upload]]:
         """A draft of a checkpoint whose parent is `place.id`, and what it has uploaded."""
-        base = await self._base(serde, place)
-        part, record, linked = base
+        self._reconsider()
+        part, record, linked = await self._base(serde, place)
         encoder = await self.encoder(serde, part)
         schema = record.schema
         capsules: Capsules = {}
@@ -273,6 +279,7 @@ class Drafter:
     ) -> tuple[WritesDraft, Sequence[Upload]]:
         """A draft of what a task has written, and what it has uploaded."""
         thread_id = place.thread_id
+        self._reconsider()
         part = self._memory.part(thread_id)
         encoder = await self.encoder(serde, part)
         ordinary, special = [], {}

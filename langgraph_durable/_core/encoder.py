@@ -214,9 +214,11 @@ class Encoder:
         return n
 
     def _claimed(self, raw: bytes) -> int | None:
-        """Where an item is that was offloaded, if a claim on its content is known."""
+        """Where an item is that was offloaded, if a good claim on its content is known."""
         sha = hashlib.sha256(raw).digest()
         n = self._known.get(claims.mark_of(sha))
+        if self._shelf is not None and self._shelf.is_broken(sha):
+            n = None  # stored once more, it becomes whole for all who claim it
         if n is None:
             self._hashes[sha] = raw
             self.leaves = True

@@ -166,6 +166,12 @@ class Memory:
                 self._size -= found.size + found.raw_size
                 found.void = found.void or void
 
+    def clear(self) -> None:
+        """Forget all threads."""
+        with self._lock:
+            self._parts.clear()
+            self._size = 0
+
     def learn(self, thread_id: str, epoch: int, new: Learned) -> Part:
         """Add what is known to be stored in `epoch`; another epoch than remembered starts anew."""
         with self._lock:

@@ -47,11 +47,14 @@ class Shelf(Desk, Protocol):
     is_ready: bool
     is_entered: bool
     is_behind: bool
+    has_news: bool
+    """Something was found missing or altered: a put of its content is to store it again."""
 
     async def prepare(self, storage: Storage) -> None: ...
     async def enter(self, storage: Storage) -> None: ...
     async def refresh(self, storage: Storage, unknown: str | None = None) -> None: ...
     def claim_on(self, raw: bytes, sha: bytes) -> Claim: ...
+    def is_broken(self, sha: bytes) -> bool: ...
     def renew(self, claims: Iterable[Claim]) -> None: ...
     def keep(self, uploads: Sequence[Upload]) -> None: ...
     def confirm(self, uploads: Sequence[Upload]) -> None: ...
@@ -84,7 +87,10 @@ def pack(
     sha_of = {id(raw): sha for sha, raw in hashes.items()}
     items: dict[bytes, bytes] = {}
     claims: dict[bytes, tuple[Claim, ...]] = {}
-    uploads: dict[Claim, Any] = {}
+    # What was found broken is healed, though no new item holds it.
+    uploads: dict[Claim, Any] = {
+        claim: handle for claim, handle in handles.items() if shelf.is_broken(claim.sha)
+    }
     for digest, raw in raws.items():
         # A claim's hash stands in the item as it is, so this finds every handle inside it.
         own = {

@@ -11,10 +11,10 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import BinaryIO
 
-from langgraph_durable._core.claims import PLAIN, Claim
+from langgraph_durable._core.claims import Claim
 from langgraph_durable._core.offload import Upload
 from langgraph_durable._core.storage import Storage
-from langgraph_durable.artifacts import places
+from langgraph_durable.artifacts import media, places
 from langgraph_durable.artifacts.shelf import Shelf, in_parallel
 from langgraph_durable.artifacts.stores import ArtifactStore
 from langgraph_durable.errors import ArtifactMissing
@@ -88,13 +88,9 @@ def lacking_at(
 def _without(
     claims: Sequence[Claim], stores: Callable[[Claim], Iterable[ArtifactStore]]
 ) -> list[Claim]:
-    def is_in(store: ArtifactStore, claim: Claim) -> bool:
-        found = store.stat(claim.key)
-        return found is not None and (claim.packing != PLAIN or found.size == claim.size)
-
     def is_there(claim: Claim) -> bool:
         try:
-            return any(is_in(store, claim) for store in stores(claim))
+            return any(media.is_plausible(store.stat(claim.key), claim) for store in stores(claim))
         except ArtifactMissing:  # a folder that this saver does not know
             return False
 

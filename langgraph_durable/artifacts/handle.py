@@ -39,6 +39,7 @@ IN_MEMORY = 16 << 20
 
 class Reader(Protocol):
     def open(self, claim: Claim) -> BinaryIO: ...
+    def save(self, claim: Claim, file: BinaryIO) -> None: ...
     def read(self, claim: Claim) -> bytes: ...
     def meet(self, claim: Claim) -> None: ...
     def urls_of(self, claim: Claim) -> tuple[str, ...]: ...
@@ -200,9 +201,8 @@ class Artifact:
             return file
         held = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115
         try:
-            with self._named(), self._stream() as stream:
-                while block := stream.read(CHUNK):
-                    held.write(block)
+            with self._named():
+                self._reader().save(self._known(), held)  # type: ignore[arg-type]
             held.seek(0)
         except BaseException:
             held.close()
@@ -278,9 +278,6 @@ class Artifact:
         assert self._claim is not None
         return self._claim
 
-    def _stream(self) -> BinaryIO:
-        return self._reader().open(self._known())
-
     def _file(self, source: Path) -> BinaryIO | None:
         """The file it was made from; None if it is stored, and the file is not what it was."""
         if self._shelf is None:
@@ -299,11 +296,12 @@ class Artifact:
         """The content on its way to a store, from where it is at hand."""
         if isinstance(self._source, Path):
             try:
-                return self._source.open("rb")
+                file = self._file(self._source)
             except OSError as error:
-                if self._shelf is None:
-                    raise SerializationError(f"{self!r} cannot be read: {error}") from error
-        return self._stream()
+                raise SerializationError(f"{self!r} cannot be read: {error}") from error
+            if file is not None:
+                return file
+        return self._reader().open(self._known())
 
     @contextmanager
     def _named(self) -> Iterator[None]:

@@ -18,7 +18,7 @@ import zstandard
 
 from langgraph_durable._core.claims import PLAIN, ZSTD, Claim
 from langgraph_durable._core.units import shown_bytes
-from langgraph_durable.artifacts.stores import CHUNK, Opener
+from langgraph_durable.artifacts.stores import CHUNK, Found, Opener
 from langgraph_durable.errors import ArtifactCorrupt
 
 logger = logging.getLogger("langgraph_durable")
@@ -62,6 +62,14 @@ def packed(content: bytes | Opener, packing: int) -> bytes | Opener:
         return zstandard.ZstdCompressor(level=LEVEL).compress(content)
     opener = content
     return lambda: zstandard.ZstdCompressor(level=LEVEL).stream_reader(opener())
+
+
+def length(content: bytes | Opener) -> int:
+    """How many bytes a content has."""
+    if isinstance(content, bytes):
+        return len(content)
+    with content() as source:
+        return sum(map(len, iter(lambda: source.read(CHUNK), b"")))
 
 
 class Telling:
@@ -121,12 +129,28 @@ class Checked(io.RawIOBase):
 
     def _corrupt(self, why: str) -> ArtifactCorrupt:
         return ArtifactCorrupt(
-            f"{self._where}: {why}. Restore the object from a backup of the store."
+            f"{self._where}: {why}. Restore the object from a backup of the store, or store the "
+            "same content again."
         )
 
     def close(self) -> None:
         self._source.close()
         super().close()
+
+
+def is_plausible(found: Found | None, claim: Claim) -> bool:
+    """Whether an object has the size it should have, as far as its claim tells."""
+    if claim.packing == PLAIN:
+        return found is not None and found.size == claim.size
+    return found is not None and found.size > 0
+
+
+def verify(source: BinaryIO, claim: Claim, where: str, into: BinaryIO | None = None) -> None:
+    """Read the content of an object to its end, and copy it on the way."""
+    with Checked(source, claim, where) as stream:
+        while block := stream.read(CHUNK):
+            if into is not None:
+                into.write(block)
 
 
 def read_all(source: BinaryIO, claim: Claim, where: str) -> bytes:

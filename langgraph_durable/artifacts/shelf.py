@@ -3,7 +3,10 @@
 A database gives every store it uses an id of its own and notes under which URLs its objects are
 found (`Storage.stores`). The id is part of every key, so several databases can share a bucket:
 each sees, and sweeps, its own objects only. Uploads happen before the row; an object that is there
-already is *renewed* (see `sweeping`), so that a collector in another process leaves it alone.
+already is *renewed* (see `sweeping`), so that a collector in another process leaves it alone, and
+its size is compared: a writer that holds the content writes a broken object anew. Of the right size
+it is trusted, for reading it would cost more than sharing it saves, unless this saver has seen it
+broken (`doubt`).
 """
 
 from __future__ import annotations
@@ -17,14 +20,14 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, BinaryIO, TypeVar, cast
 
-from langgraph_durable._core.claims import Claim
+from langgraph_durable._core.claims import PLAIN, Claim
 from langgraph_durable._core.kinds import Unstorable
 from langgraph_durable._core.offload import UnknownStore, Upload
 from langgraph_durable._core.storage import Storage
 from langgraph_durable._core.units import shown_bytes
 from langgraph_durable.artifacts import media, places, sweeping
 from langgraph_durable.artifacts.handle import Artifact
-from langgraph_durable.artifacts.stores import ArtifactStore, open_store
+from langgraph_durable.artifacts.stores import ArtifactStore, Found, open_store
 from langgraph_durable.errors import (
     ArtifactCorrupt,
     ArtifactMissing,
@@ -63,6 +66,8 @@ class Shelf:
         self._by_url = {store.url: store for store in (*others, *((target,) if target else ()))}
         self._names: dict[str, tuple[str, ...]] = {}
         self._fresh: dict[Claim, float] = {}
+        self._broken: set[Claim] = set()
+        self.has_news = False
 
     @classmethod
     def of(cls, store: str, urls: tuple[str, ...]) -> Shelf:
@@ -189,16 +194,51 @@ class Shelf:
     def _keep(self, upload: Upload) -> None:
         claim = upload.claim
         mine, found_in = self._places(claim)
-        began = time.monotonic()
-        while not any(_renewed(store, claim.key) for store in found_in):
+        began, is_tried = time.monotonic(), False
+        while not any(self._is_there(store, upload) for store in found_in):
             content = _content(upload)
             if content is None or not mine:
                 raise self._missing(claim)
-            if mine[0].create(claim.key, media.packed(content, claim.packing)):
-                break  # else another writer was first: its object is renewed
+            write = mine[0].put if is_tried else mine[0].create
+            if write(claim.key, media.packed(content, claim.packing)) is not False:
+                self._broken.discard(claim)
+                break
+            is_tried = True  # another writer was first, or what is there is broken
         self._fresh[claim] = began
         if isinstance(upload.content, Artifact):
             upload.content.is_stored(self, claim)
+
+    def _is_there(self, store: ArtifactStore, upload: Upload) -> bool:
+        """Whether an object is in a store, renewed, and whole as far as it is cheap to know."""
+        claim = upload.claim
+        found = _renewed(store, claim.key)
+        if found is None:
+            return False
+        if claim not in self._broken and _fits(found, upload):
+            return True
+        if self.is_whole(store, claim):
+            self._broken.discard(claim)
+            return True
+        return False
+
+    def is_whole(self, store: ArtifactStore, claim: Claim) -> bool:
+        """Whether the object of a claim is in a store as it should be; it is read."""
+        try:
+            media.verify(store.open(claim.key), claim, _where(store, claim))
+        except (KeyError, ArtifactCorrupt):
+            return False
+        return True
+
+    def doubt(self, claim: Claim) -> None:
+        """Its object was found missing or altered: who stores the content again looks closely."""
+        if claim not in self._broken:
+            self._broken.add(claim)
+            self._fresh.pop(claim, None)
+            self.has_news = True
+
+    def is_broken(self, sha: bytes) -> bool:
+        """Whether an object with this content was found missing or altered."""
+        return any(claim.sha == sha for claim in self._broken)
 
     def forget(self) -> None:
         """What was used lately may be gone: a collector was here."""
@@ -231,11 +271,36 @@ class Shelf:
         )
 
     def open(self, claim: Claim) -> BinaryIO:
-        return self._first(
-            claim,
-            lambda store: cast(
-                "BinaryIO", media.Checked(store.open(claim.key), claim, _where(store, claim))
-            ),
+        return self._first(claim, lambda store: self._checked(store, claim))
+
+    @staticmethod
+    def _checked(store: ArtifactStore, claim: Claim) -> BinaryIO:
+        where = _where(store, claim)
+        return cast("BinaryIO", media.Checked(store.open(claim.key), claim, where))
+
+    def save(self, claim: Claim, file: BinaryIO) -> None:
+        """Write the content to a file."""
+
+        def copy(store: ArtifactStore) -> None:
+            file.seek(0)
+            file.truncate()
+            media.verify(store.open(claim.key), claim, _where(store, claim), file)
+
+        self._first(claim, copy)
+
+    def copy(self, claim: Claim, place: ArtifactStore) -> None:
+        """Write the object into another store."""
+
+        def act(store: ArtifactStore) -> None:
+            source = self._checked(store, claim)
+            place.put(claim.key, media.packed(lambda: source, claim.packing))
+
+        self._first(claim, act)
+
+    def check(self, claim: Claim) -> None:
+        """Read the content; raises what is wrong with it."""
+        self._first(
+            claim, lambda store: media.verify(store.open(claim.key), claim, _where(store, claim))
         )
 
     def _first(self, claim: Claim, act: Callable[[ArtifactStore], R]) -> R:
@@ -248,27 +313,41 @@ class Shelf:
                 continue
             except ArtifactCorrupt as error:
                 corrupt = corrupt or error
+        self.doubt(claim)
         raise corrupt or self._missing(claim)
 
     def _missing(self, claim: Claim) -> ArtifactMissing:
         urls = ", ".join(self._names.get(claim.store, ())) or "a store that is not known any more"
         return ArtifactMissing(
             f"the artifact {claim.key} ({shown_bytes(claim.size)}) is not in {urls}. Bring the "
-            'object back from a backup, or open the saver with on_missing_artifact="placeholder" '
-            "to look at the rest."
+            "object back from a backup, store the same content again, or open the saver with "
+            'on_missing_artifact="placeholder" to look at the rest.'
         )
 
 
-def _renewed(store: ArtifactStore, key: str) -> bool:
+def _renewed(store: ArtifactStore, key: str) -> Found | None:
     if isinstance(store, places.Lent):  # its owner keeps it, or does not
-        return store.stat(key) is not None
+        return store.stat(key)
     return sweeping.renew(store, key)
 
 
 def _stays(store: ArtifactStore, key: str) -> bool:
     if isinstance(store, places.Lent):
         return store.stat(key) is not None
-    return sweeping.stays(store, key)
+    return sweeping.stays(store, key) is not None
+
+
+def _fits(found: Found, upload: Upload) -> bool:
+    """Whether an object has the size it should have.
+
+    What is compressed does not tell, so it is packed again; another release of zstd may make
+    another size of it. What was stored already is at hand nowhere but in the store.
+    """
+    content, claim = upload.content, upload.claim
+    is_at_hand = not isinstance(content, Artifact) or content._shelf is None
+    if claim.packing == PLAIN or not found.size or not is_at_hand:
+        return media.is_plausible(found, claim)
+    return found.size == media.length(media.packed(_content(upload), claim.packing))
 
 
 def _where(store: ArtifactStore, claim: Claim) -> str:

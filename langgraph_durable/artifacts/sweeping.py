@@ -37,16 +37,16 @@ PATIENCE = 30.0
 PAUSE = 0.02
 
 
-def renew(store: ArtifactStore, key: str) -> bool:
-    """Keep an object from being collected for now; False if it is not there."""
+def renew(store: ArtifactStore, key: str) -> Found | None:
+    """Keep an object from being collected for now; None if it is not there."""
     if store.stat(key) is None:
-        return False
+        return None
     store.put(key + USED, b"")
     return stays(store, key)
 
 
-def stays(store: ArtifactStore, key: str) -> bool:
-    """Whether an object is there, when no collector is about to remove it."""
+def stays(store: ArtifactStore, key: str) -> Found | None:
+    """The object, if it is there when no collector is about to remove it."""
     end = None
     while (mark := store.stat(key + DOOMED)) is not None:
         if end is None:
@@ -56,7 +56,7 @@ def stays(store: ArtifactStore, key: str) -> bool:
             store.delete(key + DOOMED)
             break
         time.sleep(PAUSE)
-    return store.stat(key) is not None
+    return store.stat(key)
 
 
 def clock(store: ArtifactStore, id: str) -> float:
