@@ -52,19 +52,26 @@ def taken(listing: Listing, items: Items, claims: Iterable[tuple[int, bytes]] = 
     """The dump of a listing and all its items; what does not fit its place is corrupt."""
     thread_id = listing.thread_id
     seed = seal.log_seed(thread_id)
-    where = "one of its records"
+    where = ""
+    rows: list[CheckpointRow] = []
+    writes: list[WriteRow] = []
+    opened = {}
     try:
-        rows = tuple(row.bare(thread_id) for row in listing.rows)
-        writes = tuple(row.bare(thread_id) for row in listing.writes)
-        opened = {}
+        for row in listing.rows:
+            where = f"checkpoint {row.id}"
+            rows.append(row.bare(thread_id))
+        for write in listing.writes:
+            where = f"checkpoint {write.id}, its pending writes"
+            writes.append(write.bare(thread_id))
         for n, blob in sorted(items.items()):
             where = f"item {n}"
             opened[n] = seal.open_item(seed, n, blob)
     except seal.Damaged as error:
         raise seal.damaged(f"thread {thread_id!r}, {where}", error) from error
-    rows = tuple(sorted(rows, key=lambda row: (row.id, row.ns)))
-    writes = tuple(sorted(writes, key=lambda row: (row.id, row.ns, row.task_id, row.idx)))
-    return Dump(thread_id, rows, writes, dict(listing.heads), opened, tuple(sorted(claims)))
+    rows.sort(key=lambda row: (row.id, row.ns))
+    writes.sort(key=lambda row: (row.id, row.ns, row.task_id, row.idx))
+    records = tuple(rows), tuple(writes), dict(listing.heads)
+    return Dump(thread_id, *records, opened, tuple(sorted(claims)))
 
 
 def unpacked(dump: Dump) -> Dump:

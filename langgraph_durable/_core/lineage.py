@@ -216,15 +216,34 @@ def remove(
         if (write.ns, write.id) not in drop and write not in gone
     )
     try:
-        reached = reach(kept, listing.spines)
+        reached = list(merged(reach(kept, listing.spines)))
     except seal.Damaged as error:
+        _verify(listing, kept)
         raise seal.damaged(f"thread {listing.thread_id!r}", error) from error
-    for first, last in merged(reached):
+    if sum(last - first for first, last in reached) > MANY_ITEMS:
+        _verify(listing, kept)
+    for first, last in reached:
         edit.keep.update(range(first, last + 1))
     edit.heads = {
         ns: thread.next_head(ns, drop) for ns, head in listing.heads.items() if (ns, head) in drop
     }
     return edit
+
+
+MANY_ITEMS = 1_000_000
+"""More than a record is believed to need without having been verified."""
+
+
+def _verify(listing: Listing, kept: Collection[bytes]) -> None:
+    """Raise at the first record with one of these refs whose seal does not fit."""
+    records: list[CheckpointRow | WriteRow] = [*listing.rows, *listing.writes]
+    for row in records:
+        try:
+            if row.refs in kept:
+                row.bare(listing.thread_id)
+        except seal.Damaged as error:
+            where = f"thread {listing.thread_id!r}, checkpoint {row.id}"
+            raise seal.damaged(where, error) from error
 
 
 def _is_snapshot(form: Form) -> bool:

@@ -75,6 +75,16 @@ class WriteRow(NamedTuple):
         return self._replace(body=seal.open_sealed(self.place(thread_id), self.body))
 
 
+def lost_row(ns: str, id: str, stored: bytes) -> CheckpointRow:
+    """Stands for a record that cannot be taken apart: no seal fits it, nor can its refs be read."""
+    return CheckpointRow(ns, id, None, None, b"", stored)
+
+
+def lost_writes(ns: str, id: str) -> WriteRow:
+    """The same for pending writes, or for some that are missing."""
+    return WriteRow(ns, id, "?", 0, 0, "", None, b"", b"")
+
+
 class GivenId(str):
     """A checkpoint id that a saver gave out; LangGraph hands the very object back.
 

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple, TypeVar
 from langgraph_durable._core.records import (
     CheckpointRow,
     Cursor,
-    Items,
     Loaded,
     Page,
     Selection,
     WriteRow,
 )
+from langgraph_durable._core.refs import Ref
 from langgraph_durable._redis import keys, rows
 from langgraph_durable._redis.keys import ThreadKeys
 from langgraph_durable._redis.marks import Mark
@@ -92,7 +92,7 @@ async def _page_of_one(context: Context, mark: Mark, thread_id: str, wish: Wish)
             names = [keys.checkpoint_field(key.place) for key in some]
             blobs = await fields(thread_id, at.hash, names)
             for key, blob in zip(some, blobs, strict=True):
-                row = _row(thread_id, key.place, blob)
+                row = rows.unpack_checkpoint(key.place, blob or b"")  # or it is listed, and missing
                 if accept(thread_id, row):
                     picked.append(row)
                 if len(picked) == size:
@@ -101,14 +101,6 @@ async def _page_of_one(context: Context, mark: Mark, thread_id: str, wish: Wish)
         if len(places) < WINDOW:
             return Page(await _complete(thread_id, at, mark, picked, items), None)
         last = _key(thread_id, places[-1]).cursor
-
-
-def _row(thread_id: str, place: bytes, blob: bytes | None) -> CheckpointRow:
-    if blob is None:
-        raise CorruptionError(
-            f"thread {thread_id!r}: checkpoint {keys.unplace(place)[1]} is listed but missing"
-        )
-    return rows.unpack_checkpoint(thread_id, place, blob)
 
 
 def _fits(key: Key, selection: Selection) -> bool:
@@ -141,9 +133,18 @@ def _below(thread_id: str, after: Cursor) -> bytes:
 
 
 async def _complete(
-    thread_id: str, at: ThreadKeys, mark: Mark, picked: Sequence[CheckpointRow], items: bool
+    thread_id: str,
+    at: ThreadKeys,
+    mark: Mark,
+    picked: Sequence[CheckpointRow],
+    items: bool,
+    *,
+    several: bool = False,
 ) -> tuple[Loaded, ...]:
-    """The rows with their writes, maybe items; what several of them share is read once."""
+    """The rows with their writes, maybe items; what several of them share is read once.
+
+    Where threads are listed together, a row that is damaged is left out.
+    """
     if not picked:
         return ()
     places = [keys.place(row.ns, row.id) for row in picked]
@@ -153,14 +154,21 @@ async def _complete(
         [("HEXISTS", at.hash, keys.checkpoint_field(parent)) for parent in parents],
     )
     writes = await _writes_of(thread_id, at, places)
-    pairs = list(zip(picked, writes, strict=True))
-    found: Items = {}
-    if items:  # or nothing need be known of references, which may be damaged
-        refs = [ref for row, own in pairs for ref in rows.all_refs(thread_id, row, own)]
-        found = await fetch(thread_id, at, refs)
+    refs: list[Ref] = []
+    whole: list[tuple[CheckpointRow, tuple[WriteRow, ...], bool]] = []
+    for row, own, is_there in zip(picked, writes, there, strict=True):
+        try:
+            if items:  # or nothing need be known of references, which may be damaged
+                refs += rows.all_refs(thread_id, row, own)
+        except CorruptionError as error:
+            if not several:
+                raise
+            logger.error("left out of the list: %s", error)
+            continue
+        whole.append((row, own, row.parent is not None and not is_there))
+    found = await fetch(thread_id, at, refs)
     return tuple(
-        Loaded(thread_id, mark.stamp, row, own, found, row.parent is not None and not stored)
-        for (row, own), stored in zip(pairs, there, strict=True)
+        Loaded(thread_id, mark.stamp, row, own, found, orphan) for row, own, orphan in whole
     )
 
 
@@ -174,14 +182,14 @@ async def _writes_of(
         names = [keys.tasks_field(place, page) for place in left]
         pages = dict(zip(left, await fields(thread_id, at.hash, names), strict=True))
         for place, blob in pages.items():
-            tasks[place] += rows.listed(thread_id, place, blob)
+            tasks[place] += rows.listed(blob)
         left = [place for place, blob in pages.items() if len(blob or b"") >= rows.PAGE]
         page += 1
-    apart = [keys.task_field(d) for own in tasks.values() for d, packed in own if packed is None]
+    apart = [keys.task_field(d) for own in tasks.values() for packed, d in own if packed is None]
     found = iter(await fields(thread_id, at.hash, apart))
     return [
-        rows.unpack_tasks(
-            thread_id, place, [next(found) if packed is None else packed for _, packed in own]
+        rows.tasks_or_lost(
+            thread_id, place, [next(found) if packed is None else packed for packed, _ in own]
         )
         for place, own in tasks.items()
     ]
@@ -280,16 +288,10 @@ def _ends(window: Iterable[Key], size: int) -> Iterator[Key]:
 
 
 async def _rows_of(context: Context, key: Key) -> CheckpointRow | None:
-    """A row, or None if it has gone or cannot be read; whoever asks for its thread will hear."""
+    """A row, or None if it has gone; whoever asks for its thread will hear if it should not."""
     at = context.keys.thread(key.thread_id)
     [blob] = await fields(key.thread_id, at.hash, [keys.checkpoint_field(key.place)])
-    if blob is None:
-        return None
-    try:
-        return rows.unpack_checkpoint(key.thread_id, key.place, blob)
-    except CorruptionError as error:
-        logger.error("left out of the list: %s", error)
-        return None
+    return None if blob is None else rows.unpack_checkpoint(key.place, blob)
 
 
 async def _part(
@@ -305,11 +307,11 @@ async def _part(
     async def read(mark: Mark) -> tuple[Loaded, ...]:
         blobs = await fields(thread_id, at.hash, list(map(keys.checkpoint_field, places)))
         rows_now = [
-            rows.unpack_checkpoint(thread_id, place, blob)
+            rows.unpack_checkpoint(place, blob)
             for place, blob in zip(places, blobs, strict=True)
             if blob is not None
         ]
-        return await _complete(thread_id, at, mark, rows_now, items)
+        return await _complete(thread_id, at, mark, rows_now, items, several=True)
 
     try:
         return await steadily(context, thread_id, read) or ()

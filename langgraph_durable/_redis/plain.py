@@ -141,15 +141,21 @@ class _Thread:
         self.renew(args[5])
         return [b"OK", self.epoch, self.version, self.tokens], self.writes
 
-    def page_of(self, place: bytes, task: bytes) -> Reading:
-        """The page that lists a task, or else the first with room: its number, and its tasks."""
+    def page_of(self, place: bytes, task: bytes, name: bytes) -> Reading:
+        """The page that lists a task, or else the first with room: its number, the tasks on it,
+        and among them this one, if it is."""
         page = 0
         while True:
             blob = (yield from self.get(tasks_field(place, page))) or b""
-            if len(blob) < rows.PAGE or task in blob:
-                listed = dict(rows.unpack_page(blob))
-                if len(blob) < rows.PAGE or task in listed:
-                    return page, listed
+            if len(blob) < rows.PAGE or name in blob or task in blob:
+                listed = rows.unpack_page(blob)
+                mine = [
+                    each
+                    for each in listed
+                    if (each.digest == task if each.rows is None else rows.is_of(each.rows, name))
+                ]
+                if mine or len(blob) < rows.PAGE:
+                    return page, listed, mine[-1] if mine else None
             page += 1
 
     def rows_of_writes(self, place: bytes) -> Reading:
@@ -157,25 +163,12 @@ class _Thread:
         page, full = 0, True
         while full:
             listed = (yield from self.get(tasks_field(place, page))) or b""
-            try:
-                tasks = rows.unpack_page(listed)
-            except struct.error:
-                tasks = [(b"", listed)]  # the reader will notice
-            for digest, inside in tasks:
-                packed = (yield from self.get(task_field(digest))) if inside is None else inside
-                try:
-                    found += [None] if packed is None else [r[2] for r in rows.unpack_task(packed)]
-                except struct.error:
-                    found.append(packed)
+            for packed, digest in rows.listed(listed):
+                if packed is None:
+                    packed = yield from self.get(task_field(digest))
+                found.append(packed)
             page, full = page + 1, len(listed) >= rows.PAGE
         return found
-
-
-def _parent_of(row: bytes) -> bytes | None:
-    if len(row) < 6:  # the reader will notice
-        return None
-    (length,) = struct.unpack_from(">H", row)
-    return row[6 : 5 + length] if length else None
 
 
 def _put(keys: ThreadKeys, args: list[bytes]) -> Twin:
@@ -209,24 +202,24 @@ def _put_writes(keys: ThreadKeys, args: list[bytes]) -> Twin:
     yield from thread.look()
     if (refused := (yield from thread.refused(args))) is not None:
         return refused  # type: ignore[no-any-return]
-    ns, id, sole, task, root, count = args[8:14]
+    ns, id, sole, task, name, root, count = args[8:15]
     if (yield from thread.is_deleted(root)):
         return [b"DELETED"], []
-    end = 14 + 3 * int(count)
+    end = 15 + 3 * int(count)
     place = id + b"\0" + ns
     if sole == b"1":
         head = yield from thread.get(b"h" + ns)
         if head != id:
             return thread.answer(b"MOVED", head)
     try:
-        page, listed = yield from thread.page_of(place, task)
-        packed = listed.get(task, b"")
+        page, listed, mine = yield from thread.page_of(place, task, name)
+        packed = b"" if mine is None else mine.rows
         if packed is None:
             packed = (yield from thread.get(task_field(task))) or b""
         held = {row[0]: row for row in rows.unpack_task(packed)}
     except struct.error:
         return [b"TORN", id], []
-    new = [(int(args[k]), int(args[k + 1]), args[k + 2]) for k in range(14, end, 3)]
+    new = [(int(args[k]), int(args[k + 1]), args[k + 2]) for k in range(15, end, 3)]
     for first, many, _ in held.values():
         for idx, own, _ in new:
             if idx >= 0 and first >= 0 and idx < first + many and first < idx + own:
@@ -235,11 +228,13 @@ def _put_writes(keys: ThreadKeys, args: list[bytes]) -> Twin:
         return clash  # type: ignore[no-any-return]
     held.update((row[0], row) for row in new)
     packed = rows.pack_task(held.values())
-    inside = page == 0 and listed.get(task, b"") is not None and len(packed) <= rows.INSIDE
+    was_inside = mine is None or mine.rows is not None
+    inside = page == 0 and was_inside and len(packed) <= rows.INSIDE
     if not inside:
         thread.set(task_field(task), packed)
-    listed[task] = packed if inside else None
-    thread.set(tasks_field(place, page), rows.pack_page(listed.items()))
+    now = rows.Listed(packed) if inside else rows.Listed(None, task)
+    others = [each for each in listed if each is not mine]
+    thread.set(tasks_field(place, page), rows.pack_page([*others, now]))
     return thread.signed(args)
 
 
@@ -273,7 +268,7 @@ def _load(keys: ThreadKeys, args: list[bytes]) -> Twin:
     row = (yield from thread.get(b"c" + id + b"\0" + ns)) if id else None
     if row is None:
         return ([b"HEADLESS", head] if id and id == head else [b"NONE"]), []
-    parent = _parent_of(row)
+    parent = rows.parent_of(row)
     orphan = parent is not None and not (yield from thread.has(b"c" + parent + b"\0" + ns))
     writes = yield from thread.rows_of_writes(id + b"\0" + ns)
     following = int((yield from thread.get(b"n")) or 0)
@@ -300,7 +295,7 @@ def _walk(keys: ThreadKeys, args: list[bytes]) -> Twin:
             break
         seen.add(following)
         links += (following, row, (yield from thread.rows_of_writes(place)))
-        following = _parent_of(row)
+        following = rows.parent_of(row)
     if not links:
         return ([b"HEADLESS", head] if following and following == head else [b"NONE"]), []
     return thread.answer(b"OK", links)

@@ -8,6 +8,7 @@ together, and otherwise it is read again.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import ormsgpack
@@ -71,8 +72,8 @@ async def load(
     if left_out and mark.stamp != held.epoch:  # what the caller has is of no use any more
         return await load(context, thread_id, ns, id, Held())
     place = keys.place(ns, keys.id_text(found))
-    row = rows.unpack_checkpoint(thread_id, place, blob)
-    own = rows.unpack_writes(thread_id, place, writes)
+    row = rows.unpack_checkpoint(place, blob)
+    own = rows.unpack_tasks(thread_id, place, writes)
     if got == 0:  # the script cannot read the name of every channel
         items = await fetch(thread_id, at, rows.all_refs(thread_id, row, own))
     else:
@@ -94,8 +95,10 @@ async def fetch(thread_id: str, at: ThreadKeys, wanted: Iterable[Ref]) -> Items:
     wanted = list(wanted)
     found = await _items(thread_id, at, {n for ref in wanted for n in numbers(ref.spine)})
     more = {n for ref in wanted for n in numbers(ref.runs)}
-    for blob in found.values():
-        more.update(numbers(seal.peek_spine(blob)))
+    for n, blob in found.items():
+        with suppress(seal.Damaged):  # a damaged count could be of billions; the reader will notice
+            seal.open_item(seal.log_seed(thread_id), n, blob)
+            more.update(numbers(seal.peek_spine(blob)))
     found.update(await _items(thread_id, at, more - found.keys()))
     return found
 
@@ -203,8 +206,8 @@ async def _walk(
     flat = answer[4]
     for found_id, blob, writes in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
         place = keys.place(ns, keys.id_text(found_id))
-        row = rows.unpack_checkpoint(thread_id, place, blob)
-        found.append((row, rows.unpack_writes(thread_id, place, writes)))
+        own = rows.unpack_tasks(thread_id, place, writes)
+        found.append((rows.unpack_checkpoint(place, blob), own))
     return found
 
 

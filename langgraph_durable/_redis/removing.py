@@ -10,6 +10,7 @@ import functools
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,7 @@ from langgraph_durable._core.records import (
     Removed,
     WriteRow,
 )
-from langgraph_durable._core.refs import Runs
+from langgraph_durable._core.refs import Ref, Runs
 from langgraph_durable._core.retention import id_at
 from langgraph_durable._redis import keys, rows
 from langgraph_durable._redis.listing import threads, tidy
@@ -30,7 +31,7 @@ from langgraph_durable._redis.marks import Seen, new_epoch, new_token
 from langgraph_durable._redis.reading import MANY, about, ask, fetch, fields, steadily
 from langgraph_durable._redis.requests import Call, Command, Request, Word
 from langgraph_durable._redis.writing import Context, announcements, refuse
-from langgraph_durable.errors import StorageBusy, StorageFull
+from langgraph_durable.errors import CorruptionError, StorageBusy, StorageFull
 
 TRIES, PATIENCE = 20, 20.0
 """How often, and for how many seconds, something is tried that others' writes make void."""
@@ -46,8 +47,8 @@ class Whole:
     listing: Listing
     items: set[int]
     runs: frozenset[str]
-    pages: dict[bytes, list[bytes]]
-    """The fields that list the tasks of a place."""
+    writes: dict[bytes, list[bytes]]
+    """The fields that hold the writes of a place."""
     claims: dict[bytes, bytes]
     """By field."""
 
@@ -81,26 +82,27 @@ async def _look_once(context: Context, thread_id: str, weigh: bool) -> Whole | N
 
     checkpoints, heads = await read(b"c"), await read(b"h")
     pages, tasks = await read(b"w"), await read(b"t")
-    made = [rows.unpack_checkpoint(thread_id, place, row) for place, row in checkpoints.items()]
+    made = [rows.unpack_checkpoint(place, row) for place, row in checkpoints.items()]
     named: dict[bytes, list[rows.Listed]] = {}
-    listing_of: dict[bytes, list[bytes]] = {}
+    fields_of: dict[bytes, list[bytes]] = {}
     for name, page in pages.items():
         place = name.partition(b":")[2]
-        named.setdefault(place, []).extend(rows.listed(thread_id, place, page))
-        listing_of.setdefault(place, []).append(b"w" + name)
-    lacks = {d for own in named.values() for d, packed in own if packed is None} - tasks.keys()
+        named.setdefault(place, []).extend(rows.listed(page))
+        fields_of.setdefault(place, []).append(b"w" + name)
+    lacks = {d for own in named.values() for packed, d in own if packed is None} - tasks.keys()
     if lacks:
         # What was not there at first is new, unless nobody has written since: then it is lost.
         [version] = await ask(thread_id, [("HGET", at.hash, "v")])
         if version != state[1]:
             named = {
-                place: [each for each in own if each[0] not in lacks]
+                place: [each for each in own if each.digest not in lacks]
                 for place, own in named.items()
             }
     writes: list[WriteRow] = []
     for place, own in named.items():
-        packed = [tasks.get(digest) if inside is None else inside for digest, inside in own]
-        writes += rows.unpack_tasks(thread_id, place, packed)
+        fields_of[place] += [keys.task_field(d) for packed, d in own if packed is None]
+        packed = [tasks.get(digest) if inside is None else inside for inside, digest in own]
+        writes += rows.tasks_or_lost(thread_id, place, packed)
     items = {int(name[1:]) for name in by_kind.get(b"i", ())}
     listing = Listing(
         thread_id,
@@ -113,14 +115,17 @@ async def _look_once(context: Context, thread_id: str, weigh: bool) -> Whole | N
     runs = frozenset(keys.decoded(name[1:]) for name in by_kind.get(b"r", ()))
     seen = Seen(state[0], int(state[1]), state[2])
     claims = {b"a" + name: claim for name, claim in (await read(b"a")).items()}
-    return Whole(seen, listing, items, runs, listing_of, claims)
+    return Whole(seen, listing, items, runs, fields_of, claims)
 
 
 async def _spines(
     context: Context, thread_id: str, made: Iterable[CheckpointRow | WriteRow]
 ) -> Callable[[int], Runs]:
     """Looks up the runs of every spine item that the rows name; read now, verified when used."""
-    refs = [ref for row in made for ref in rows.refs(thread_id, row)]
+    refs: list[Ref] = []
+    for row in made:
+        with suppress(CorruptionError):  # whoever keeps this row will hear of it
+            refs += rows.refs(thread_id, row)
     spines = [ref._replace(runs=ref.spine, spine=()) for ref in refs if ref.spine]
     stored = await fetch(thread_id, context.keys.thread(thread_id), spines)
 
@@ -279,6 +284,16 @@ class Left:
         self.gone_runs = [run for run in whole.runs if run not in stay]
         self.gone_claims = [f for f in whole.claims if keys.claimer(f) not in plan.keep]
 
+    def _check(self, writes: Iterable[WriteRow]) -> None:
+        """Before they are packed anew: what is damaged could not be told from what was whole."""
+        thread_id = self.whole.listing.thread_id
+        for write in writes:
+            try:
+                write.bare(thread_id)
+            except seal.Damaged as error:
+                where = f"thread {thread_id!r}, checkpoint {write.id}, its pending writes"
+                raise seal.damaged(where, error) from error
+
     def commands(self) -> list[Command]:
         plan = self.plan
         dropped = [keys.place(ns, id) for ns, id in plan.drop]
@@ -293,14 +308,11 @@ class Left:
                 gone.append(keys.head_field(ns))
             else:
                 new += (keys.head_field(ns), keys.id_bytes(head))
-        was: dict[tuple[str, str], list[WriteRow]] = {}
-        for write in self.whole.listing.writes:
-            was.setdefault((write.ns, write.id), []).append(write)
         for owner in plan.drop | thinned:
-            gone += self.whole.pages.get(keys.place(*owner), ())
-            gone += task_fields(was.get(owner, ()))
+            gone += self.whole.writes.get(keys.place(*owner), ())
         came = {(row.ns, row.id) for row in plan.add}
         kept = [write for write in self.writes if (write.ns, write.id) in thinned | came]
+        self._check(kept)
         gone += map(keys.item_field, self.whole.items - plan.keep)
         gone += self.gone_claims
         new += ("q", len(self.rows), *writes_words(kept))
@@ -319,13 +331,6 @@ class Left:
         ]
 
 
-def task_fields(writes: Iterable[WriteRow]) -> Iterator[bytes]:
-    """Where these writes are if they are not on a page."""
-    for write in writes:
-        place = keys.place(write.ns, write.id)
-        yield keys.task_field(keys.task_digest(place, write.task_id))
-
-
 def writes_words(writes: Iterable[WriteRow]) -> list[Word]:
     """Fields and values for these writes."""
     places: dict[bytes, dict[bytes, list[tuple[int, int, bytes]]]] = {}
@@ -341,7 +346,7 @@ def writes_words(writes: Iterable[WriteRow]) -> list[Word]:
             if len(pages[-1]) >= rows.PAGE:
                 pages.append(b"")
             inside = len(pages) == 1 and len(packed) <= rows.INSIDE
-            pages[-1] += rows.pack_page([(digest, packed if inside else None)])
+            pages[-1] += rows.pack_page([rows.Listed(packed if inside else None, digest)])
             if not inside:
                 words += (keys.task_field(digest), packed)
         for number, page in enumerate(pages):

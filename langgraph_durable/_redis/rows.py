@@ -1,46 +1,85 @@
 """Records as bytes and back: what a thread's hash holds.
 
 A row is `length of parent + 1, length of refs, parent, refs, rest`: scripts read the first four,
-and `rest` is msgpack. A row of writes has no parent.
+and `rest` is msgpack. A parent that is a UUID, as nearly all are, takes 16 bytes, and UUID is its
+length. A row of writes has no parent, and its `rest` begins with the task's name.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import ormsgpack
 
 from langgraph_durable._core import seal
-from langgraph_durable._core.records import CheckpointRow, WriteRow
+from langgraph_durable._core.records import CheckpointRow, WriteRow, lost_row, lost_writes
 from langgraph_durable._core.refs import Ref, unpack_refs
 from langgraph_durable._core.seal import name, unname
 from langgraph_durable._redis.keys import DIGEST, id_bytes, id_text, unplace
+from langgraph_durable.errors import CorruptionError
 
 Accept = Callable[[str, CheckpointRow], bool]
 _HEAD = struct.Struct(">HI")
+UUID, UUID_BYTES = 0xFFFF, 16
+"""As in `scripts/thread.lua`."""
 _GARBLED = (struct.error, ValueError, TypeError, AttributeError, seal.Damaged)
 """What taking apart bytes that were not written so can raise."""
 
 
 def pack_checkpoint(row: CheckpointRow) -> bytes:
-    parent = b"" if row.parent is None else id_bytes(row.parent)
-    length = 0 if row.parent is None else len(parent) + 1
+    length, parent = (0, b"") if row.parent is None else _pack_parent(row.parent)
     rest = ormsgpack.packb([None if row.run is None else name(row.run), row.body])
     return _HEAD.pack(length, len(row.refs)) + parent + row.refs + rest
 
 
-def unpack_checkpoint(thread_id: str, place: bytes, blob: bytes) -> CheckpointRow:
+def unpack_checkpoint(place: bytes, blob: bytes) -> CheckpointRow:
+    """A row; one that cannot be taken apart is handed on as one that no seal fits."""
     ns, id = unplace(place)
     try:
         length, refs = _HEAD.unpack_from(blob)
-        at = _HEAD.size + max(length - 1, 0)
-        parent = id_text(blob[_HEAD.size : at]) if length else None
+        at = _HEAD.size + (UUID_BYTES if length == UUID else max(length - 1, 0))
+        parent = _unpack_parent(length, blob[_HEAD.size : at])
         run, body = ormsgpack.unpackb(blob[at + refs :])
         run = None if run is None else unname(run)
         return CheckpointRow(ns, id, parent, run, blob[at : at + refs], bytes(body))
-    except _GARBLED as error:
-        raise _unreadable(thread_id, id, error) from error
+    except _GARBLED:
+        return lost_row(ns, id, blob)
+
+
+def _pack_parent(parent: str) -> tuple[int, bytes]:
+    if len(parent) == 36:
+        try:
+            packed = bytes.fromhex(parent.replace("-", ""))
+        except ValueError:
+            pass
+        else:
+            if _uuid(packed) == parent:
+                return UUID, packed
+    spelled = id_bytes(parent)
+    return len(spelled) + 1, spelled
+
+
+def _unpack_parent(length: int, packed: bytes) -> str | None:
+    if not length:
+        return None
+    return _uuid(packed) if length == UUID else id_text(packed)
+
+
+def _uuid(packed: bytes) -> str:
+    return f"{(h := packed.hex())[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}"
+
+
+def parent_of(blob: bytes) -> bytes | None:
+    """The parent that a row names, as part of its place."""
+    if len(blob) < _HEAD.size + UUID_BYTES:  # the reader will notice
+        return None
+    length, _ = _HEAD.unpack_from(blob)
+    end = _HEAD.size + (UUID_BYTES if length == UUID else length - 1)
+    if length == UUID:
+        return _uuid(blob[_HEAD.size : end]).encode()
+    return blob[_HEAD.size : end] if length else None
 
 
 def pack_write(row: WriteRow) -> bytes:
@@ -49,34 +88,15 @@ def pack_write(row: WriteRow) -> bytes:
     return _HEAD.pack(0, len(row.refs)) + row.refs + ormsgpack.packb([*place, run, row.body])
 
 
-def unpack_write(thread_id: str, place: bytes, blob: bytes) -> WriteRow:
-    ns, id = unplace(place)
-    try:
-        _, refs = _HEAD.unpack_from(blob)
-        end = _HEAD.size + refs
-        task, idx, count, path, run, body = ormsgpack.unpackb(blob[end:])
-        named = unname(task), idx, count, unname(path), None if run is None else unname(run)
-        return WriteRow(ns, id, *named, blob[_HEAD.size : end], bytes(body))
-    except _GARBLED as error:
-        raise _unreadable(thread_id, id, error) from error
-
-
-def unpack_writes(
-    thread_id: str, place: bytes, blobs: Sequence[bytes | None]
-) -> tuple[WriteRow, ...]:
-    """All rows of writes of a checkpoint; one that is missing is an error."""
-    if None in blobs:
-        there = sum(blob is not None for blob in blobs)
-        raise seal.damaged(
-            f"thread {thread_id!r}, checkpoint {unplace(place)[1]}",
-            seal.Damaged(f"of {len(blobs)} records of pending writes {there} are there"),
-        )
-    return tuple(unpack_write(thread_id, place, blob) for blob in blobs if blob is not None)
-
-
-def _unreadable(thread_id: str, id: str, error: Exception) -> Exception:
-    where = f"thread {thread_id!r}, checkpoint {id}"
-    return seal.damaged(where, seal.Damaged(f"a record cannot be read: {error}"))
+def _unpack_write(ns: str, id: str, blob: bytes) -> WriteRow:
+    """The inverse; raises `_GARBLED`."""
+    parent, refs = _HEAD.unpack_from(blob)
+    if parent:
+        raise ValueError("it has a parent")
+    end = _HEAD.size + refs
+    task, idx, count, path, run, body = ormsgpack.unpackb(blob[end:])
+    named = unname(task), idx, count, unname(path), None if run is None else unname(run)
+    return WriteRow(ns, id, *named, blob[_HEAD.size : end], bytes(body))
 
 
 def refs(thread_id: str, row: CheckpointRow | WriteRow) -> Sequence[Ref]:
@@ -86,10 +106,15 @@ def refs(thread_id: str, row: CheckpointRow | WriteRow) -> Sequence[Ref]:
         raise seal.damaged(f"thread {thread_id!r}, checkpoint {row.id}", error) from error
 
 
-def all_refs(thread_id: str, row: CheckpointRow, writes: Iterable[WriteRow]) -> Iterable[Ref]:
-    yield from refs(thread_id, row)
-    for write in writes:
-        yield from refs(thread_id, write)
+def all_refs(thread_id: str, row: CheckpointRow, writes: Iterable[WriteRow]) -> Iterator[Ref]:
+    """The refs of a checkpoint and its writes, verified: a damaged count could be of billions."""
+    records: Sequence[CheckpointRow | WriteRow] = [row, *writes]
+    for each in records:
+        try:
+            each.bare(thread_id)
+        except seal.Damaged as error:
+            raise seal.damaged(f"thread {thread_id!r}, checkpoint {row.id}", error) from error
+        yield from refs(thread_id, each)
 
 
 _ROW_OF_TASK = struct.Struct(">iII")
@@ -101,12 +126,26 @@ def pack_task(rows: Iterable[tuple[int, int, bytes]]) -> bytes:
 
 
 def unpack_task(packed: bytes) -> list[tuple[int, int, bytes]]:
+    """The inverse; raises `struct.error`."""
     found, at = [], 0
     while at < len(packed):
         idx, many, length = _ROW_OF_TASK.unpack_from(packed, at)
         at += _ROW_OF_TASK.size + length
+        if at > len(packed):
+            raise struct.error("the rows of a task are cut off")
         found.append((idx, many, packed[at - length : at]))
     return found
+
+
+def is_of(packed: bytes, name: bytes) -> bool:
+    """Whether these are the rows of the task of that name, as msgpack; raises `struct.error`."""
+    _, refs = _HEAD.unpack_from(packed, _ROW_OF_TASK.size)
+    return packed.startswith(name, _ROW_OF_TASK.size + _HEAD.size + refs + 1)
+
+
+def task_name(task_id: str) -> bytes:
+    """A task's name as it stands at the beginning of its rows' `rest`."""
+    return ormsgpack.packb(name(task_id))
 
 
 # ---- pages of tasks ------------------------------------------------------------------------------
@@ -115,16 +154,21 @@ PAGE, INSIDE, APART = 1024, 256, 0xFFFFFFFF
 """Bytes with which a page is full, how many of a task's rows go on the first page, and the length
 that stands for rows in a field of their own; as in `scripts/thread.lua`."""
 
-Listed = tuple[bytes, bytes | None]
-"""The digest of a task, and its rows if they are on the page."""
 _LENGTH = struct.Struct(">I")
 
 
+class Listed(NamedTuple):
+    """A task on a page: its rows, or else the digest that names the field where they are."""
+
+    rows: bytes | None
+    digest: bytes = b""
+
+
 def pack_page(tasks: Iterable[Listed]) -> bytes:
-    """The tasks that wrote at a place: the digest of each, the length of its rows, its rows."""
+    """The tasks that wrote at a place: of each the length of its rows, and these, or its digest."""
     return b"".join(
-        digest + _LENGTH.pack(APART if packed is None else len(packed)) + (packed or b"")
-        for digest, packed in tasks
+        _LENGTH.pack(APART) + digest if packed is None else _LENGTH.pack(len(packed)) + packed
+        for packed, digest in tasks
     )
 
 
@@ -133,34 +177,54 @@ def unpack_page(page: bytes) -> list[Listed]:
     found: list[Listed] = []
     at = 0
     while at < len(page):
-        (length,) = _LENGTH.unpack_from(page, at + DIGEST)
-        digest, at = page[at : at + DIGEST], at + DIGEST + _LENGTH.size
-        if length == APART:
-            found.append((digest, None))
-            continue
-        if not 0 < length <= len(page) - at:
+        (length,) = _LENGTH.unpack_from(page, at)
+        at += _LENGTH.size
+        end = at + (DIGEST if length == APART else length)
+        if not at < end <= len(page):
             raise struct.error("a page of tasks is cut off")
-        found.append((digest, page[at : at + length]))
-        at += length
+        some, at = page[at:end], end
+        found.append(Listed(None, some) if length == APART else Listed(some))
     return found
 
 
-def listed(thread_id: str, place: bytes, page: bytes | None) -> list[Listed]:
-    """The tasks on a stored page."""
+def listed(page: bytes | None) -> list[Listed]:
+    """The tasks on a stored page. What cannot be taken apart is handed on: a reader will notice."""
     try:
         return unpack_page(page or b"")
-    except struct.error as error:
-        raise _unreadable(thread_id, unplace(place)[1], error) from error
+    except struct.error:
+        return [Listed(page)]
 
 
 def unpack_tasks(
-    thread_id: str, place: bytes, tasks: Iterable[bytes | None]
+    thread_id: str, place: bytes, tasks: Sequence[bytes | None]
 ) -> tuple[WriteRow, ...]:
-    """The rows of all tasks of a checkpoint."""
-    blobs: list[bytes | None] = []
+    """The rows of all tasks of a checkpoint, each as `pack_task` made it; none may be missing."""
+    ns, id = unplace(place)
+    made: list[WriteRow] = []
     try:
         for packed in tasks:
-            blobs += [None] if packed is None else [row for _, _, row in unpack_task(packed)]
-    except struct.error as error:
-        raise _unreadable(thread_id, unplace(place)[1], error) from error
-    return unpack_writes(thread_id, place, blobs)
+            if packed is None:
+                raise seal.Damaged("the writes of a task are missing")
+            for idx, width, blob in unpack_task(packed):
+                row = _unpack_write(ns, id, blob)
+                if (row.idx, row.width) != (idx, width):
+                    raise seal.Damaged("the writes of a task are of other indices")
+                made.append(row)
+    except _GARBLED as error:
+        raise _unreadable(thread_id, place, error) from error
+    return tuple(made)
+
+
+def tasks_or_lost(
+    thread_id: str, place: bytes, tasks: Sequence[bytes | None]
+) -> tuple[WriteRow, ...]:
+    """The same for a listing, in which one checkpoint's damage must not hide the others."""
+    try:
+        return unpack_tasks(thread_id, place, tasks)
+    except CorruptionError:
+        return (lost_writes(*unplace(place)),)
+
+
+def _unreadable(thread_id: str, place: bytes, error: Exception) -> Exception:
+    where = f"thread {thread_id!r}, checkpoint {unplace(place)[1]}"
+    return seal.damaged(where, seal.Damaged(f"a record of pending writes: {error}"))

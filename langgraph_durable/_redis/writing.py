@@ -286,12 +286,13 @@ async def put(context: Context, draft: CheckpointDraft) -> Stored:
 
 async def put_writes(context: Context, draft: WritesDraft) -> Stored:
     place = keys.encoded(draft.ns), keys.id_bytes(draft.id)
-    task = keys.task_digest(keys.place(draft.ns, draft.id), draft.task_id)
+    digest = keys.task_digest(keys.place(draft.ns, draft.id), draft.task_id)
+    task = digest, rows.task_name(draft.task_id)
     taken: set[int] = set()
 
     def words(numbered: Numbered) -> tuple[Sequence[Word], int]:
         made = draft.rows(numbered.finals, taken)
-        own: list[Word] = [*place, int(draft.sole()), task, _root(draft), len(made)]
+        own: list[Word] = [*place, int(draft.sole()), *task, _root(draft), len(made)]
         for row in made:
             own += (row.idx, row.width, rows.pack_write(row))
         return own, sum(len(row.refs) + len(row.body) for row in made)

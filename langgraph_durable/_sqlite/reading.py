@@ -16,6 +16,7 @@ from langgraph_durable._core.records import (
     Page,
     Selection,
     WriteRow,
+    lost_writes,
 )
 from langgraph_durable._core.refs import Ref
 from langgraph_durable._core.seal import name, unname
@@ -197,14 +198,19 @@ def _completed(
     whole: list[tuple[str, _Found, tuple[WriteRow, ...]]] = []
     wanted: dict[tuple[str, int], list[Ref]] = {}
     for thread_id, found in picked:
+        refs: list[Ref] = []
         try:
             own = _writes_of(conn, thread_id, found)
-            refs = list(_refs(thread_id, found.row, own)) if items else []
+            if items:
+                refs += _refs(thread_id, found.row, own)
         except CorruptionError as error:
-            if not several:
+            if not items:  # its outline will say so
+                own = (lost_writes(found.row.ns, found.row.id),)
+            elif not several:
                 raise
-            logger.error("left out of the list: %s", error)
-            continue
+            else:
+                logger.error("left out of the list: %s", error)
+                continue
         whole.append((thread_id, found, own))
         wanted.setdefault((thread_id, found.tid), []).extend(refs)
     shared: dict[str, Items] = {

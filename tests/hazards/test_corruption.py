@@ -324,6 +324,16 @@ def test_a_damaged_thread_does_not_hide_the_others_from_a_list_of_all(store: Sto
     assert "bystander" in listed
 
 
+def test_a_timeline_shows_the_checkpoint_whose_writes_are_missing(store: Store) -> None:
+    with store.spoilt() as db:
+        db.execute("DELETE FROM lgd_writes WHERE tid = (SELECT min(tid) FROM lgd_threads)")
+        saver = victim.open_store(store.kind, store.path)
+        steps = saver.timeline("spoilt")
+        assert [step.header.damage is None for step in steps] == [False] * len(steps)
+        assert len(steps) == 2
+        victim.close_store(saver)
+
+
 def _swap(db: sqlite3.Connection, one: Row, two: Row, columns: list[str]) -> bool:
     """Exchange the contents of two rows, but not their keys; False if they are alike."""
     left, right = dict(one.cells), dict(two.cells)

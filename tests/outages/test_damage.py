@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import ormsgpack
 import pytest
 import redis
 import servers
-from work import is_whole, line, put, steps, write, write_much
+from work import is_whole, line, put, state, steps, write, write_much
 
-from langgraph_durable import CorruptionError, RedisSaver
-from langgraph_durable.testing.model import at
+from langgraph_durable import CorruptionError, KeepLast, RedisSaver, SqliteSaver, copy_store
+from langgraph_durable._core import seal
+from langgraph_durable._core.refs import Ref, pack_refs
+from langgraph_durable._redis import keys, rows
+from langgraph_durable.testing.model import at, numbered
 
 RECORDS = (b"c", b"t", b"w", b"i")
 """Fields of checkpoints, of the writes of a task, of the tasks of a checkpoint, and of items."""
@@ -87,6 +92,111 @@ def test_a_changed_field_is_an_error_or_makes_no_difference(
         admin.hset(hash, name, blob)
     assert noticed > 50
     assert seen(saver, "t") == truth
+
+
+def flips(blob: bytes, dice: random.Random | None) -> Iterator[bytes]:
+    """The blob with each of its bits flipped, or with one bit of each byte."""
+    for place in range(len(blob)):
+        for bit in range(8) if dice is None else (dice.randrange(8),):
+            changed = bytearray(blob)
+            changed[place] ^= 1 << bit
+            yield bytes(changed)
+
+
+def test_every_flipped_bit_is_noticed(saver: RedisSaver, admin: redis.Redis, long: bool) -> None:
+    """Of records of writes all of them are tried, with what tells tasks apart and finds them."""
+    line(saver, "t", 1)
+    write_much(saver, "t", 1)
+    hash, dice = hash_of(saver, "t"), random.Random(7)
+    for name, blob in records(admin, hash).items():
+        for changed in flips(blob, None if long or name[:1] == b"w" else dice):
+            admin.hset(hash, name, changed)
+            with pytest.raises(CorruptionError, match="'t'"):
+                found = saver.get_tuple(at("t"))
+                raise AssertionError(f"{name!r}: {blob!r} -> {changed!r}: {found}")
+        admin.hset(hash, name, blob)
+    assert is_whole(saver, "t", 1)
+
+
+def place_of(n: int) -> bytes:
+    return keys.place("", numbered(n))
+
+
+def trash(admin: redis.Redis, hash: bytes, kind: bytes) -> None:
+    admin.hset(hash, kind + place_of(2), b"\xff" * 40)
+
+
+def lose_writes(admin: redis.Redis, hash: bytes) -> None:
+    [name] = [name for name in admin.hkeys(hash) if name[:1] == b"t"]
+    admin.hdel(hash, name)
+
+
+SPOILS: dict[str, Callable[[redis.Redis, bytes], Any]] = {
+    "a checkpoint": lambda admin, hash: trash(admin, hash, b"c"),
+    "a checkpoint cut off": lambda admin, hash: admin.hset(hash, b"c" + place_of(2), b"\0\0\0"),
+    "its tasks": lambda admin, hash: trash(admin, hash, b"w0:"),
+    "the writes of one": lose_writes,
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILS.values(), ids=SPOILS)
+def test_a_damaged_record_hides_no_other(
+    spoil: Callable[[redis.Redis, bytes], Any],
+    saver: RedisSaver,
+    admin: redis.Redis,
+    tmp_path: Path,
+) -> None:
+    for thread in ("t", "u"):
+        line(saver, thread, 4)
+    write_much(saver, "t", 2)
+    spoil(admin, hash_of(saver, "t"))
+    for n in (1, 3, 4):
+        found = saver.get_tuple(at("t", numbered(n)))
+        assert found is not None
+        assert found.checkpoint["channel_values"] == state(n)
+    with SqliteSaver(tmp_path / "copy.db") as target:
+        for act in (
+            lambda: saver.get_tuple(at("t", numbered(2))),
+            lambda: list(saver.list(at("t"))),
+            lambda: saver.copy_thread("t", "copy"),
+            lambda: copy_store(saver, target),
+        ):
+            with pytest.raises(CorruptionError, match=f"'t', checkpoint {numbered(2)}"):
+                act()
+        copy_store(saver, target, threads=["u"])
+        assert steps(target, "u") == [4, 3, 2, 1]
+    assert sorted(steps(saver, None)) == [1, 1, 2, 3, 3, 4, 4]
+    assert [step.header.damage is None for step in saver.timeline("t")] == [True, False, True, True]
+    assert saver.stats(["t"]).checkpoints == 4
+    saver.prune(["t"], strategy=KeepLast(1))
+    assert numbered(2) not in {found.checkpoint["id"] for found in saver.list(at("t"))}
+
+
+@pytest.mark.parametrize("kind", [b"c", b"w", b"spine"])
+def test_a_damaged_count_stops_nobody(kind: bytes, saver: RedisSaver, admin: redis.Redis) -> None:
+    """Numbers of items are read before seals are: a few bits make billions of them."""
+    line(saver, "t", 2)
+    hash = hash_of(saver, "t")
+    many, place = pack_refs([Ref("messages", (0, 1 << 40))]), place_of(2)
+    if kind == b"c":
+        row = rows.unpack_checkpoint(place, admin.hget(hash, b"c" + place) or b"")
+        admin.hset(hash, b"c" + place, rows.pack_checkpoint(row._replace(refs=many)))
+    elif kind == b"w":
+        page = admin.hget(hash, b"w0:" + place) or b""
+        [write] = rows.unpack_tasks("t", place, [each.rows for each in rows.unpack_page(page)])
+        packed = rows.pack_task([(0, 1, rows.pack_write(write._replace(refs=many)))])
+        admin.hset(hash, b"w0:" + place, rows.pack_page([rows.Listed(packed)]))
+    else:
+        row = rows.unpack_checkpoint(place, admin.hget(hash, b"c" + place) or b"")
+        on_spine = row._replace(refs=pack_refs([Ref("messages", (), spine=(0, 1))]))
+        admin.hset(hash, b"c" + place, rows.pack_checkpoint(on_spine))
+        runs = ormsgpack.packb([0, 1 << 40])
+        admin.hset(hash, b"i0", b"checksum" + seal.pack(seal.SPINE_MARK + runs))
+    for look in (lambda: saver.get_tuple(at("t")), lambda: list(saver.list(at("t")))):
+        with pytest.raises(CorruptionError, match="'t'"):
+            look()
+    with pytest.raises(CorruptionError, match="'t'"):
+        saver.prune(["t"], strategy=KeepLast(1))
 
 
 def test_writes_that_cannot_be_read_are_not_added_to(saver: RedisSaver, admin: redis.Redis) -> None:

@@ -38,7 +38,8 @@ end
 
 local function want(runs)
   for k = 1, #runs, 2 do
-    local n, last = runs[k], runs[k] + runs[k + 1] - 1
+    -- No further than there are items: nothing is verified here, and a damaged count may be large.
+    local n, last = math.max(runs[k], 0), math.min(runs[k] + runs[k + 1], following) - 1
     while n <= last do
       local skip = held_until(n)
       if skip then
@@ -66,8 +67,10 @@ end
 
 local function collect()
   local refs = cmsgpack.unpack(refs_of(row))
-  for _, write in ipairs(writes) do
-    for _, ref in ipairs(write and cmsgpack.unpack(refs_of(write)) or {}) do refs[#refs + 1] = ref end
+  for _, packed in ipairs(writes) do
+    for _, write in ipairs(packed and rows_in(packed) or {}) do
+      for _, ref in ipairs(cmsgpack.unpack(refs_of(write[3]))) do refs[#refs + 1] = ref end
+    end
   end
   -- Spines are read anew even if they are held: they say what else is needed. A spine item is a
   -- checksum, the byte 2, and runs.

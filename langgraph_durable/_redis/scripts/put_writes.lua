@@ -1,10 +1,11 @@
 -- Add pending writes of one task.
--- ARGV 9 ns, 10 id, 11 sole, 12 task's digest, 13 root, 14 rows, then (idx, count, row) of each, new items
-if is_deleted(ARGV[13]) then return {'DELETED'} end
+-- ARGV 9 ns, 10 id, 11 sole, 12 task's digest, 13 its name as msgpack, 14 root, 15 rows, then
+-- (idx, count, row) of each, new items
+if is_deleted(ARGV[14]) then return {'DELETED'} end
 local answer = refused()
 if answer then return answer end
-local ns, id, task, rows = ARGV[9], ARGV[10], ARGV[12], tonumber(ARGV[14])
-local first, last = 15, 14 + 3 * rows
+local ns, id, task, name, rows = ARGV[9], ARGV[10], ARGV[12], ARGV[13], tonumber(ARGV[15])
+local first, last = 16, 15 + 3 * rows
 local place = id .. '\0' .. ns
 if ARGV[11] == '1' then
   local head = call('HGET', H, 'h' .. ns)
@@ -17,12 +18,12 @@ local function find()
   while true do
     local listed = call('HGET', H, 'w' .. page .. ':' .. place) or ''
     local has_room = #listed < PAGE
-    if has_room or string.find(listed, task, 1, true) then
+    if has_room or string.find(listed, name, 1, true) or string.find(listed, task, 1, true) then
       tasks = tasks_on(listed)
       for _, each in ipairs(tasks) do
-        if each[1] == task then mine = each end
+        if each[1] and is_of(each[1], name) or each[2] == task then mine = each end
       end
-      if mine then return rows_in(mine[2] or call('HGET', H, 't' .. task) or '') end
+      if mine then return rows_in(mine[1] or call('HGET', H, 't' .. task) or '') end
       if has_room then return {} end
     end
     page = page + 1
@@ -59,15 +60,15 @@ for k, row in ipairs(held) do
   held[k] = struct.pack('>i4I4I4', row[1], row[2], #row[3]) .. row[3]
 end
 local packed = table.concat(held)
-local is_inside = page == 0 and (not mine or mine[2]) and #packed <= INSIDE
+local is_inside = page == 0 and (not mine or mine[1]) and #packed <= INSIDE
 if not is_inside then set('t' .. task, packed) end
 if not mine then
-  mine = {task}
+  mine = {}
   tasks[#tasks + 1] = mine
 end
-mine[2] = is_inside and packed or false
+mine[1], mine[2] = is_inside and packed, task
 for k, each in ipairs(tasks) do
-  tasks[k] = each[1] .. struct.pack('>I4', each[2] and #each[2] or APART) .. (each[2] or '')
+  tasks[k] = struct.pack('>I4', each[1] and #each[1] or APART) .. (each[1] or each[2])
 end
 set('w' .. page .. ':' .. place, table.concat(tasks))
 return signed()

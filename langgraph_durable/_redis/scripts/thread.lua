@@ -4,9 +4,9 @@
 --   e epoch   v number of the last write   k tokens of the last writes, newest first
 --   l its own time to live, if it has one   q how many checkpoints there are   n next number
 --   h<ns> head   r<run> a run that wrote   i<n> item   a<n>.<k> what it claims of artifact stores
---   c<place> checkpoint   w<page>:<place> the tasks that wrote at a place: of each its digest, the
---   length of its rows, and its rows, if they are few and on the first page
---   t<digest> rows of writes of one task at one place; then the length on the page is APART
+--   c<place> checkpoint   w<page>:<place> the tasks that wrote at a place: of each the length of its
+--   rows and its rows, if they are few and on the first page, or else APART and its digest
+--   t<digest> rows of writes of one task at one place, if they are not on a page
 --   d the greatest id of a thread of this name that was deleted: alone, and for some days, after it
 -- and the sorted set X holds the places of its checkpoints. A place is `id NUL ns`.
 --
@@ -15,6 +15,7 @@ local H, X = KEYS[1], KEYS[2]
 local call = redis.call
 local TOKEN, TOKENS, DIGEST, MANY = 6, 32, 16, 1000
 local PAGE, INSIDE, APART = 1024, 256, 0xFFFFFFFF
+local UUID, SPELLED = 0xFFFF, string.gsub('XXXX-XX-XX-XX-XXXXXX', 'X', '%%02x')
 
 local found = call('HMGET', H, 'e', 'v', 'k', 'l', 'n', 'q', 'd')
 local epoch, version, tokens, life = found[1], tonumber(found[2]), found[3], found[4]
@@ -124,16 +125,18 @@ local function signed()
   return state('OK')
 end
 
--- A stored row is `length of parent + 1, length of refs, parent, refs, rest`.
+-- A stored row is `length of parent + 1, length of refs, parent, refs, rest`; UUID is the length of
+-- a parent of 16 bytes that is spelled as a UUID.
 local function parent_of(row)
-  if #row < 6 then return nil end -- the reader will notice
+  if #row < 22 then return nil end -- the reader will notice
   local length = struct.unpack('>I2', row)
+  if length == UUID then return string.format(SPELLED, string.byte(row, 7, 22)) end
   return length > 0 and string.sub(row, 7, 5 + length) or nil
 end
 
 local function refs_of(row)
   local parent, length = struct.unpack('>I2I4', row)
-  local from = 6 + math.max(parent - 1, 0)
+  local from = 6 + (parent == UUID and 16 or math.max(parent - 1, 0))
   return string.sub(row, from + 1, from + length)
 end
 
@@ -144,40 +147,42 @@ local function rows_in(packed)
     local idx, count, length = struct.unpack('>i4I4I4', packed, at)
     rows[#rows + 1] = {idx, count, string.sub(packed, at + 12, at + 11 + length)}
     at = at + 12 + length
+    if at > #packed + 1 then error('the rows of a task are cut off') end
   end
   return rows
 end
 
--- The tasks on a page: digest, and rows unless they are apart. Fails if it is not whole.
+-- Whether these are the rows of a task of that name: it stands behind the refs of each row.
+local function is_of(packed, name)
+  local _, refs = struct.unpack('>I2I4', packed, 13)
+  return string.sub(packed, 20 + refs, 19 + refs + #name) == name
+end
+
+-- The tasks on a page: rows, or `false` and the digest if they are apart. Fails if it is not whole.
 local function tasks_on(page)
   local tasks, at = {}, 1
   while at <= #page do
-    local length = struct.unpack('>I4', page, at + DIGEST)
-    local digest = string.sub(page, at, at + DIGEST - 1)
-    at = at + DIGEST + 4
-    if length == APART then
-      tasks[#tasks + 1] = {digest, false}
-    else
-      if length == 0 or at + length - 1 > #page then error('a page of tasks is cut off') end
-      tasks[#tasks + 1] = {digest, string.sub(page, at, at + length - 1)}
-      at = at + length
-    end
+    local length = struct.unpack('>I4', page, at)
+    local is_apart = length == APART
+    if is_apart then length = DIGEST end
+    at = at + 4
+    if length == 0 or at + length - 1 > #page then error('a page of tasks is cut off') end
+    local some = string.sub(page, at, at + length - 1)
+    tasks[#tasks + 1] = is_apart and {false, some} or {some}
+    at = at + length
   end
   return tasks
 end
 
--- The rows of all tasks of a checkpoint; `false` for a task that is listed and not there. What
+-- The packed rows of each task of a checkpoint; `false` for one that is listed and not there. What
 -- cannot be taken apart is handed on as it is: the reader will notice.
 local function rows_of_writes(place)
   local rows, page = {}, 0
   repeat
     local listed = call('HGET', H, 'w' .. page .. ':' .. place) or ''
     local is_good, tasks = pcall(tasks_on, listed)
-    for _, task in ipairs(is_good and tasks or {{'', listed}}) do
-      local packed = task[2] or call('HGET', H, 't' .. task[1])
-      local is_whole, own = pcall(rows_in, packed or '')
-      if not packed or not is_whole then own = {{0, 0, packed}} end
-      for _, row in ipairs(own) do rows[#rows + 1] = row[3] end
+    for _, task in ipairs(is_good and tasks or {{listed}}) do
+      rows[#rows + 1] = task[1] or call('HGET', H, 't' .. task[2])
     end
     page = page + 1
   until #listed < PAGE
