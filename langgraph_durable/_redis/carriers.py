@@ -137,7 +137,7 @@ class Carrier:
             if any(request.scan for request in requests):
                 return [self._scan(request) for request in requests]
             if not self.settings.scripts and any(request.call for request in requests):
-                return [self._alone(request) for request in requests]
+                return self._in_turn(requests)
             if self.source.is_cluster:
                 return [self._in_cluster(request) for request in requests]
             return self._together(requests)
@@ -146,7 +146,7 @@ class Carrier:
 
     def _scan(self, request: Request) -> Outcome:
         if request.scan is None:
-            return self._alone(request)
+            return self._in_turn([request])[0]
         return [list(self.client.scan_iter(match=request.scan, count=1000))]
 
     # ---- one server --------------------------------------------------------------------------
@@ -172,22 +172,25 @@ class Carrier:
         for request, (begin, end) in zip(requests, spans, strict=True):
             own, waited = replies[begin:end], self.settings.waits(request)
             outcome = self.settings.settle([*own, replies[-1]] if waited else own, waited=waited)
-            if isinstance(outcome, BaseException) and failures.is_denied_script(outcome):
-                self.settings.scripts = False
-                outcome = self._alone(request)
             outcomes.append(outcome)
-        return outcomes if spelled else self._again_where_unknown(requests, outcomes)
+        return self._again_without_scripts(requests, outcomes, spelled=spelled)
 
-    def _again_where_unknown(
-        self, requests: Sequence[Request], outcomes: list[Outcome]
+    def _again_without_scripts(
+        self, requests: Sequence[Request], outcomes: list[Outcome], *, spelled: bool
     ) -> list[Outcome]:
-        """With their scripts for a server that has none (it was restarted, or flushed)."""
+        """What met a server that has no scripts (it was restarted, or flushed), or runs none."""
+        denied = [k for k, each in enumerate(outcomes) if failures.is_denied_script(each)]
+        if denied:
+            self.settings.scripts = False
         unknown = [k for k, each in enumerate(outcomes) if isinstance(each, theirs.NoScriptError)]
-        if unknown:
-            again = self._together([requests[k] for k in unknown], spelled=True)
-            for k, outcome in zip(unknown, again, strict=True):
-                outcomes[k] = outcome
+        for some, again in ((denied, self._in_turn), (() if spelled else unknown, self._spelled)):
+            if some:
+                for k, outcome in zip(some, again([requests[k] for k in some]), strict=True):
+                    outcomes[k] = outcome
         return outcomes
+
+    def _spelled(self, requests: Sequence[Request]) -> list[Outcome]:
+        return self._together(requests, spelled=True)
 
     def _send(self, commands: Sequence[Command]) -> list[Reply]:
         """All commands in one round trip; errors are replies."""
@@ -238,67 +241,70 @@ class Carrier:
 
     # ---- without scripts ---------------------------------------------------------------------
 
+    def _in_turn(self, requests: Sequence[Request]) -> list[Outcome]:
+        """One after the other, scripts as transactions."""
+        if self.source.is_cluster:
+            return [self._alone(request) for request in requests]
+        return self._on(self.client.connection_pool, requests)
+
     def _alone(self, request: Request) -> Outcome:
-        """A request by itself, its script as a transaction."""
+        """In a cluster, where the indexes are on other nodes than the thread."""
         try:
             for command in request.index:
                 self.client.execute_command(*command)
             if request.call is None:
                 return self.settings.settle(self._send(request.commands), waited=False)
-            waited = self.settings.waits(request)
-            return self.settings.settle(self._transact(request.call, waited=waited), waited=waited)
+            [outcome] = self._on(self._pool(request.call), [request])
+            is_elsewhere = isinstance(outcome, theirs.MovedError | theirs.AskError)
+            return self._moved() if is_elsewhere else outcome
         except failures.FAILED as error:
             return error
 
-    def _transact(self, call: Call, *, waited: bool) -> list[Reply]:
-        """The answer, and how many replicas have confirmed it if that is `waited` for."""
+    def _on(self, pool: Any, requests: Sequence[Request]) -> list[Outcome]:
+        """On one connection, so that its replicas are waited for once."""
+        connection = pool.get_connection()
+        try:
+            outcomes = [self._by_itself(connection, request) for request in requests]
+            waiting = [request for request in requests if self.settings.waits(request)]
+            confirmed = _ask(connection, [self.settings.wait]) if waiting else []
+        except BaseException:
+            connection.disconnect()  # it may still watch, and owe answers
+            raise
+        finally:
+            pool.release(connection)
+        return [
+            self.settings.settle([*outcome, *confirmed], waited=True)
+            if isinstance(outcome, list) and self.settings.waits(request)
+            else outcome
+            for request, outcome in zip(requests, outcomes, strict=True)
+        ]
+
+    def _by_itself(self, connection: Any, request: Request) -> Outcome:
+        try:
+            if not self.source.is_cluster:
+                plain.check(_ask(connection, request.index))
+            if request.call is None:
+                return plain.check(_ask(connection, request.commands))
+            return [self._transact(connection, request.call)]
+        except theirs.ResponseError as error:  # all is answered, so others can go on
+            _ask(connection, [("UNWATCH",)])
+            return error
+
+    def _transact(self, connection: Any, call: Call) -> Reply:
         for _ in range(plain.TRIES):
-            pool = self._pool(call)
-            connection = pool.get_connection()
-            try:
-                done = self._try(connection, call, waited=waited)
-            except BaseException as error:
-                connection.disconnect()  # it may still watch, and owe answers
-                if isinstance(error, theirs.MovedError | theirs.AskError):
-                    raise self._moved() from error
-                raise
-            finally:
-                pool.release(connection)
+            done = _try(connection, call)
             if done is not None:
                 return done
         raise theirs.TryAgainError("TRYAGAIN others kept changing the thread")
 
     def _pool(self, call: Call) -> Any:
         """The connections to the server that has the thread."""
-        client = self.client
-        if self.source.is_cluster:
-            client = client.get_redis_connection(client.get_node_from_key(call.keys.hash))
+        client = self.client.get_redis_connection(self.client.get_node_from_key(call.keys.hash))
         return client.connection_pool
 
     def _moved(self) -> theirs.RedisError:
         self.client.nodes_manager.initialize()
         return theirs.TryAgainError("TRYAGAIN the thread has moved to another node")
-
-    def _try(self, connection: Any, call: Call, *, waited: bool) -> list[Reply] | None:
-        """One transaction; None if others have changed the thread meanwhile."""
-
-        def ask(commands: Sequence[Command]) -> list[Reply]:
-            connection.send_packed_command(connection.pack_commands(commands))
-            return [read_reply(connection) for _ in commands]
-
-        plain.check(ask([("WATCH", *call.keys)]))
-        twin = plain.twin(call)
-        try:
-            wanted = next(twin)
-            while True:
-                wanted = twin.send(plain.check(ask([wanted]))[0])
-        except StopIteration as end:
-            answer, commands = end.value
-        *_, done = plain.check(ask(plain.transaction(call, commands)))
-        if done is None:
-            return None
-        plain.check(done)
-        return [answer, *(ask([self.settings.wait]) if waited else ())]
 
     def close(self) -> None:
         client, self._client = self._client, None
@@ -312,6 +318,31 @@ class Carrier:
         self._making = threading.Lock()
         if self.source.is_ours:
             self._client = self._lines = None
+
+
+def _ask(connection: Any, commands: Sequence[Command]) -> list[Reply]:
+    """The replies to commands on one connection; errors are replies."""
+    if not commands:
+        return []
+    connection.send_packed_command(connection.pack_commands(commands))
+    return [read_reply(connection) for _ in commands]
+
+
+def _try(connection: Any, call: Call) -> Reply:
+    """One transaction: its answer, or None if others have changed the thread meanwhile."""
+    plain.check(_ask(connection, [("WATCH", *call.keys)]))
+    twin = plain.twin(call)
+    try:
+        wanted = next(twin)
+        while True:
+            wanted = twin.send(plain.check(_ask(connection, [wanted]))[0])
+    except StopIteration as end:
+        answer, commands = end.value
+    *_, done = plain.check(_ask(connection, plain.transaction(call, commands)))
+    if done is None:
+        return None
+    plain.check(done)
+    return answer
 
 
 def _is_passing(outcome: Outcome) -> bool:

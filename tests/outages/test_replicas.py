@@ -73,7 +73,6 @@ def test_a_write_that_no_replica_confirms_is_an_error(pair: Pair) -> None:
         saver.put(at("t", numbered(1)), *made(2))
 
 
-@pytest.mark.parametrize("pair", ["scripts"], indirect=True)
 async def test_writes_that_travel_together_wait_together(pair: Pair) -> None:
     """If each waited by itself, fifty that nobody confirms would take fifty times as long."""
     primary, replica = pair
