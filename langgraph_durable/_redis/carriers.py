@@ -156,26 +156,29 @@ class Carrier:
         commands: list[Command] = []
         spans: list[tuple[int, int]] = []
         told: set[str] = set()
-        waited = False
         for request in requests:
             commands += request.index
-            begin = len(commands)
-            script = request.call.script if request.call else ""
-            commands += self.settings.commands(request, spelled=spelled and script not in told)
-            told.add(script)
+            begin, call = len(commands), request.call
+            if call is None:
+                commands += request.commands
+            else:
+                commands.append(call.command(spelled=spelled and call.script not in told))
+                told.add(call.script)
             spans.append((begin, len(commands)))
-            waited = waited or self.settings.waits(request)
-        if waited:  # once for all: each would take its time after the other
-            commands.append(self.settings.wait)
+        waits = self.settings.waits
+        if self.settings.replicas and any(map(waits, requests)):
+            commands.append(self.settings.wait)  # for all: each would take its time after the other
         replies = self._send(commands)
         outcomes: list[Outcome] = []
+        is_good = True
         for request, (begin, end) in zip(requests, spans, strict=True):
-            own, waited = replies[begin:end], self.settings.waits(request)
+            own, waited = replies[begin:end], waits(request)
             outcome = self.settings.settle([*own, replies[-1]] if waited else own, waited=waited)
+            is_good = is_good and type(outcome) is list
             outcomes.append(outcome)
-        return self._again_without_scripts(requests, outcomes, spelled=spelled)
+        return outcomes if is_good else self._again(requests, outcomes, spelled=spelled)
 
-    def _again_without_scripts(
+    def _again(
         self, requests: Sequence[Request], outcomes: list[Outcome], *, spelled: bool
     ) -> list[Outcome]:
         """What met a server that has no scripts (it was restarted, or flushed), or runs none."""

@@ -52,6 +52,9 @@ class Key(NamedTuple):
     def cursor(self) -> Cursor:
         return Cursor(keys.id_text(self.id), self.thread_id, keys.decoded(self.ns))
 
+    def row(self, blob: bytes) -> CheckpointRow:
+        return rows.unpack_checkpoint(*keys.unplace(self.place), blob)
+
 
 def _key(thread_id: str, place: bytes) -> Key:
     ns, id = keys.unplace(place)
@@ -92,7 +95,7 @@ async def _page_of_one(context: Context, mark: Mark, thread_id: str, wish: Wish)
             names = [keys.checkpoint_field(key.place) for key in some]
             blobs = await fields(thread_id, at.hash, names)
             for key, blob in zip(some, blobs, strict=True):
-                row = rows.unpack_checkpoint(key.place, blob or b"")  # or it is listed, and missing
+                row = key.row(blob or b"")  # or it is listed, and missing
                 if accept(thread_id, row):
                     picked.append(row)
                 if len(picked) == size:
@@ -189,7 +192,9 @@ async def _writes_of(
     found = iter(await fields(thread_id, at.hash, apart))
     return [
         rows.tasks_or_lost(
-            thread_id, place, [next(found) if packed is None else packed for packed, _ in own]
+            thread_id,
+            *keys.unplace(place),
+            [next(found) if packed is None else packed for packed, _ in own],
         )
         for place, own in tasks.items()
     ]
@@ -291,7 +296,7 @@ async def _rows_of(context: Context, key: Key) -> CheckpointRow | None:
     """A row, or None if it has gone; whoever asks for its thread will hear if it should not."""
     at = context.keys.thread(key.thread_id)
     [blob] = await fields(key.thread_id, at.hash, [keys.checkpoint_field(key.place)])
-    return None if blob is None else rows.unpack_checkpoint(key.place, blob)
+    return None if blob is None else key.row(blob)
 
 
 async def _part(
@@ -307,7 +312,7 @@ async def _part(
     async def read(mark: Mark) -> tuple[Loaded, ...]:
         blobs = await fields(thread_id, at.hash, list(map(keys.checkpoint_field, places)))
         rows_now = [
-            rows.unpack_checkpoint(place, blob)
+            rows.unpack_checkpoint(*keys.unplace(place), blob)
             for place, blob in zip(places, blobs, strict=True)
             if blob is not None
         ]

@@ -71,9 +71,9 @@ async def load(
     mark = context.marks.see(thread_id, Seen(*answer[1:4]), following)
     if left_out and mark.stamp != held.epoch:  # what the caller has is of no use any more
         return await load(context, thread_id, ns, id, Held())
-    place = keys.place(ns, keys.id_text(found))
-    row = rows.unpack_checkpoint(place, blob)
-    own = rows.unpack_tasks(thread_id, place, writes)
+    found = keys.id_text(found)
+    row = rows.unpack_checkpoint(ns, found, blob)
+    own = rows.unpack_tasks(thread_id, ns, found, writes) if writes else ()
     if got == 0:  # the script cannot read the name of every channel
         items = await fetch(thread_id, at, rows.all_refs(thread_id, row, own))
     else:
@@ -205,9 +205,9 @@ async def _walk(
     found = []
     flat = answer[4]
     for found_id, blob, writes in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
-        place = keys.place(ns, keys.id_text(found_id))
-        own = rows.unpack_tasks(thread_id, place, writes)
-        found.append((rows.unpack_checkpoint(place, blob), own))
+        id_of = keys.id_text(found_id)
+        own = rows.unpack_tasks(thread_id, ns, id_of, writes)
+        found.append((rows.unpack_checkpoint(ns, id_of, blob), own))
     return found
 
 

@@ -82,7 +82,7 @@ async def _look_once(context: Context, thread_id: str, weigh: bool) -> Whole | N
 
     checkpoints, heads = await read(b"c"), await read(b"h")
     pages, tasks = await read(b"w"), await read(b"t")
-    made = [rows.unpack_checkpoint(place, row) for place, row in checkpoints.items()]
+    made = [rows.unpack_checkpoint(*keys.unplace(place), row) for place, row in checkpoints.items()]
     named: dict[bytes, list[rows.Listed]] = {}
     fields_of: dict[bytes, list[bytes]] = {}
     for name, page in pages.items():
@@ -102,7 +102,7 @@ async def _look_once(context: Context, thread_id: str, weigh: bool) -> Whole | N
     for place, own in named.items():
         fields_of[place] += [keys.task_field(d) for packed, d in own if packed is None]
         packed = [tasks.get(digest) if inside is None else inside for inside, digest in own]
-        writes += rows.tasks_or_lost(thread_id, place, packed)
+        writes += rows.tasks_or_lost(thread_id, *keys.unplace(place), packed)
     items = {int(name[1:]) for name in by_kind.get(b"i", ())}
     listing = Listing(
         thread_id,

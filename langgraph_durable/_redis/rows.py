@@ -17,7 +17,7 @@ from langgraph_durable._core import seal
 from langgraph_durable._core.records import CheckpointRow, WriteRow, lost_row, lost_writes
 from langgraph_durable._core.refs import Ref, unpack_refs
 from langgraph_durable._core.seal import name, unname
-from langgraph_durable._redis.keys import DIGEST, id_bytes, id_text, unplace
+from langgraph_durable._redis.keys import DIGEST, id_bytes, id_text
 from langgraph_durable.errors import CorruptionError
 
 Accept = Callable[[str, CheckpointRow], bool]
@@ -34,9 +34,8 @@ def pack_checkpoint(row: CheckpointRow) -> bytes:
     return _HEAD.pack(length, len(row.refs)) + parent + row.refs + rest
 
 
-def unpack_checkpoint(place: bytes, blob: bytes) -> CheckpointRow:
+def unpack_checkpoint(ns: str, id: str, blob: bytes) -> CheckpointRow:
     """A row; one that cannot be taken apart is handed on as one that no seal fits."""
-    ns, id = unplace(place)
     try:
         length, refs = _HEAD.unpack_from(blob)
         at = _HEAD.size + (UUID_BYTES if length == UUID else max(length - 1, 0))
@@ -196,10 +195,9 @@ def listed(page: bytes | None) -> list[Listed]:
 
 
 def unpack_tasks(
-    thread_id: str, place: bytes, tasks: Sequence[bytes | None]
+    thread_id: str, ns: str, id: str, tasks: Sequence[bytes | None]
 ) -> tuple[WriteRow, ...]:
     """The rows of all tasks of a checkpoint, each as `pack_task` made it; none may be missing."""
-    ns, id = unplace(place)
     made: list[WriteRow] = []
     try:
         for packed in tasks:
@@ -211,20 +209,16 @@ def unpack_tasks(
                     raise seal.Damaged("the writes of a task are of other indices")
                 made.append(row)
     except _GARBLED as error:
-        raise _unreadable(thread_id, place, error) from error
+        where = f"thread {thread_id!r}, checkpoint {id}"
+        raise seal.damaged(where, seal.Damaged(f"a record of pending writes: {error}")) from error
     return tuple(made)
 
 
 def tasks_or_lost(
-    thread_id: str, place: bytes, tasks: Sequence[bytes | None]
+    thread_id: str, ns: str, id: str, tasks: Sequence[bytes | None]
 ) -> tuple[WriteRow, ...]:
     """The same for a listing, in which one checkpoint's damage must not hide the others."""
     try:
-        return unpack_tasks(thread_id, place, tasks)
+        return unpack_tasks(thread_id, ns, id, tasks)
     except CorruptionError:
-        return (lost_writes(*unplace(place)),)
-
-
-def _unreadable(thread_id: str, place: bytes, error: Exception) -> Exception:
-    where = f"thread {thread_id!r}, checkpoint {unplace(place)[1]}"
-    return seal.damaged(where, seal.Damaged(f"a record of pending writes: {error}"))
+        return (lost_writes(ns, id),)

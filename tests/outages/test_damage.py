@@ -179,15 +179,17 @@ def test_a_damaged_count_stops_nobody(kind: bytes, saver: RedisSaver, admin: red
     hash = hash_of(saver, "t")
     many, place = pack_refs([Ref("messages", (0, 1 << 40))]), place_of(2)
     if kind == b"c":
-        row = rows.unpack_checkpoint(place, admin.hget(hash, b"c" + place) or b"")
+        row = rows.unpack_checkpoint("", numbered(2), admin.hget(hash, b"c" + place) or b"")
         admin.hset(hash, b"c" + place, rows.pack_checkpoint(row._replace(refs=many)))
     elif kind == b"w":
         page = admin.hget(hash, b"w0:" + place) or b""
-        [write] = rows.unpack_tasks("t", place, [each.rows for each in rows.unpack_page(page)])
+        [write] = rows.unpack_tasks(
+            "t", "", numbered(2), [each.rows for each in rows.unpack_page(page)]
+        )
         packed = rows.pack_task([(0, 1, rows.pack_write(write._replace(refs=many)))])
         admin.hset(hash, b"w0:" + place, rows.pack_page([rows.Listed(packed)]))
     else:
-        row = rows.unpack_checkpoint(place, admin.hget(hash, b"c" + place) or b"")
+        row = rows.unpack_checkpoint("", numbered(2), admin.hget(hash, b"c" + place) or b"")
         on_spine = row._replace(refs=pack_refs([Ref("messages", (), spine=(0, 1))]))
         admin.hset(hash, b"c" + place, rows.pack_checkpoint(on_spine))
         runs = ormsgpack.packb([0, 1 << 40])
