@@ -288,7 +288,8 @@ async def _sweep(
     dooms = [sweeping.Doom(store, key) for key in keys]
     try:
         in_parallel(sweeping.Doom.put, dooms)
-        alive = {claim.key: claim for claim in await _claimed(again)} if again else {}
+        claimed = set() if again is None else await _claimed(again)
+        alive = {claim.key: claim for claim in claimed}
 
         def act(n: int) -> bool:
             needed = _is_needed(shelf, place, keys[n], alive)
@@ -297,7 +298,13 @@ async def _sweep(
         gone = in_parallel(act, range(len(keys)))
     finally:
         in_parallel(sweeping.Doom.lift, dooms)
-    return [one for one, is_gone in zip(orphans, gone, strict=True) if is_gone]
+    removed = [one for one, is_gone in zip(orphans, gone, strict=True) if is_gone]
+    full = {doom.error: one for doom, one in zip(dooms, orphans, strict=True) if doom.error}
+    if full and not removed:
+        raise next(iter(full))
+    # On a full disk there is room now for the other marks.
+    left = await _sweep(shelf, place, list(full.values()), before, again) if full else []
+    return removed + left
 
 
 async def _claimed(storage: Storage, do: Do | None = None) -> set[Claim]:

@@ -29,6 +29,10 @@ _MEANING: dict[int, tuple[type[DurableError], str]] = {
         "it stayed locked by another connection for longer than busy_timeout; try again",
     ),
     sqlite3.SQLITE_FULL: (StorageFull, "there is no room left; free some, then run it again"),
+    sqlite3.SQLITE_IOERR_SHMSIZE: (
+        StorageFull,
+        "there is no room left for the 32 KiB beside it that SQLite needs at work; free some",
+    ),
     sqlite3.SQLITE_READONLY: (StorageReadOnly, "it is read-only for this process"),
     sqlite3.SQLITE_READONLY_DIRECTORY: (
         StorageReadOnly,

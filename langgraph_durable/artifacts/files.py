@@ -1,15 +1,18 @@
 """Artifacts as files: written under a temporary name, synced, renamed, and the folder synced.
 
-After `put` returns a power cut takes nothing back. Names come from hashes; a file that something
-else has put into the folder is never opened, listed or removed.
+After `put` returns a power cut takes nothing back. On a disk that is full to the last byte a link
+takes the place of a collector's mark, so that it can make room. Names come from hashes; a file that
+something else has put into the folder is never opened, listed or removed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import re
+import secrets
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +28,7 @@ from langgraph_durable.errors import (
 )
 
 _TEMPORARY = re.compile(r"/\.lgd-\w+\.tmp$")
+_LINK, _SMALL = "lgd:", 20
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _READ_ONLY = {errno.EACCES, errno.EPERM, errno.EROFS}
 
@@ -55,7 +59,8 @@ class FileArtifacts(ArtifactStore):
             os.replace(temporary, path)
             _sync(path.parent)
         except OSError as error:
-            raise self._explained(error) from error
+            if error.errno not in _FULL or not _linked(path, content):
+                raise self._explained(error) from error
         finally:
             if temporary is not None:
                 with contextlib.suppress(OSError):
@@ -73,7 +78,10 @@ class FileArtifacts(ArtifactStore):
         try:
             return open(self.folder / key, "rb")
         except FileNotFoundError as error:
-            raise KeyError(key) from error
+            small = _link(self.folder / key)
+            if small is None:
+                raise KeyError(key) from error
+            return io.BytesIO(small)
         except OSError as error:
             raise self._explained(error) from error
 
@@ -81,7 +89,9 @@ class FileArtifacts(ArtifactStore):
         try:
             found = os.stat(self.folder / key)
         except FileNotFoundError:
-            return None
+            if _link(self.folder / key) is None:
+                return None
+            found = os.lstat(self.folder / key)
         except OSError as error:
             raise self._explained(error) from error
         return Found(key, found.st_size, found.st_mtime)
@@ -119,6 +129,34 @@ class FileArtifacts(ArtifactStore):
         if error.errno in _READ_ONLY:
             return StorageReadOnly(f"{where}: this process may not use it ({error})")
         return ArtifactsUnreachable(f"{where}: {error}")
+
+
+def _linked(path: Path, content: bytes | Opener) -> bool:
+    """Store a few bytes on a full disk: in the name that a link leads to, which takes no room.
+
+    So a collector can leave its marks there, and make room.
+    """
+    if not isinstance(content, bytes) or not 0 < len(content) <= _SMALL:
+        return False
+    temporary = path.with_name(f".lgd-{secrets.token_hex(8)}.tmp")
+    try:
+        os.symlink(_LINK + content.hex(), temporary)
+        os.replace(temporary, path)
+        _sync(path.parent)
+    except (OSError, NotImplementedError):
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        return False
+    return True
+
+
+def _link(path: Path) -> bytes | None:
+    """What `_linked` has stored."""
+    try:
+        target = os.readlink(path)
+        return bytes.fromhex(target.removeprefix(_LINK)) if target.startswith(_LINK) else None
+    except (OSError, ValueError):
+        return None
 
 
 def _write(file: BinaryIO, content: bytes | Opener) -> None:

@@ -30,6 +30,7 @@ from collections.abc import Iterator
 
 from langgraph_durable._core.claims import KEY, folder
 from langgraph_durable.artifacts.stores import ArtifactStore, Found
+from langgraph_durable.errors import StorageFull
 
 USED, DOOMED = ".used", ".doomed"
 PATIENCE = 30.0
@@ -65,7 +66,7 @@ def clock(store: ArtifactStore, id: str) -> float:
 
 
 def _time(store: ArtifactStore, within: str) -> float:
-    key = f"{within}0/clock"
+    key = f"{within}clock"  # where a folder is already: a full disk has no room for another
     store.put(key, b"")
     found = store.stat(key)
     return time.time() if found is None else found.time
@@ -108,11 +109,15 @@ class Doom:
         self._store, self._key = store, key
         self._name = secrets.token_bytes(16)
         self._began = -PATIENCE
+        self.error: StorageFull | None = None
 
     def put(self) -> None:
-        """Set the mark."""
+        """Set the mark, if there is room for it."""
         self._began = time.monotonic()
-        self._store.put(self._key + DOOMED, self._name)
+        try:
+            self._store.put(self._key + DOOMED, self._name)
+        except StorageFull as error:
+            self.error = error
 
     def carry_out(self, before: float) -> bool:
         """Delete the object unless it was used since; whether it is gone."""

@@ -19,6 +19,7 @@ from langgraph_durable import (
     FileArtifacts,
     MemoryArtifacts,
     SqliteSaver,
+    StorageFull,
 )
 from langgraph_durable.artifacts import sweeping
 from langgraph_durable.artifacts.stores import ArtifactStore
@@ -135,6 +136,33 @@ def test_a_writer_that_meets_a_collector_uploads_again(tmp_path: Path) -> None:
         assert saver.collect_artifacts(grace=0).removed == 1
         writer.join()
         assert values(saver, "t2") == {"a": NOISE}
+
+
+class Crowded(MemoryArtifacts):
+    """Takes a number of objects."""
+
+    room = 1000
+
+    def put(self, key: str, content: Any) -> None:
+        if key not in self._objects and len(self._objects) >= self.room:
+            raise StorageFull("no room")
+        super().put(key, content)
+
+
+def test_collecting_needs_room_for_one_mark_and_makes_that_for_the_others(tmp_path: Path) -> None:
+    store = Crowded("memory://crowded", private=True)
+    with SqliteSaver(tmp_path / "a.db", artifacts=store) as saver:
+        for n in range(6):
+            put(saver, f"{n}", {"a": NOISE + bytes([n])})
+            saver.delete_thread(f"{n}")
+        saver.collect_artifacts(dry_run=True)
+        store.room = len(store._objects)
+        with pytest.raises(StorageFull):
+            saver.collect_artifacts(grace=0)
+        assert len(objects(store, saver)) == 6
+        store.room += 1
+        assert saver.collect_artifacts(grace=0).removed == 6
+        assert len(store._objects) == 1  # the clock
 
 
 @pytest.mark.parametrize("how", ["files", "s3"])

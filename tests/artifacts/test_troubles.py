@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import resource
 import signal
@@ -21,6 +22,7 @@ import servers
 from shelves import BIG, NOISE, config, made, objects, put, values
 
 from langgraph_durable import (
+    Artifact,
     ArtifactCorrupt,
     ArtifactMissing,
     ArtifactsUnreachable,
@@ -32,6 +34,7 @@ from langgraph_durable import (
     StorageFull,
     StorageReadOnly,
 )
+from langgraph_durable.artifacts import sweeping
 from langgraph_durable.saver import DurableSaver
 from langgraph_durable.testing.model import Coloured, finish
 
@@ -248,10 +251,10 @@ def test_what_a_killed_writer_has_left_half_written_is_collected(tmp_path: Path)
 
 
 @contextlib.contextmanager
-def full_disk() -> Iterator[None]:
+def full_disk(most: int = 300_000) -> Iterator[None]:
     """No file of this process grows beyond what a database needs."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
     try:
         yield
     finally:
@@ -275,6 +278,50 @@ def test_a_full_disk_is_a_typed_error_and_nothing_is_written(
             assert values(saver, "t") == {"a": NOISE}
 
     finish(colour, work(), asyncio.run)
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_collecting_makes_room_on_a_disk_that_is_full_to_the_last_byte(
+    backend: backends.Open, colour: Any, files: FileArtifacts, tmp_path: Path
+) -> None:
+    async def work() -> None:
+        with backend(tmp_path, artifacts=files) as saver:
+            either = Coloured(saver, colour)
+            put(saver, "t", {"a": NOISE})
+            put(saver, "gone", {"b": BIG, "c": Artifact.from_text("c")})
+            saver.delete_thread("gone")
+            with full_disk(0):
+                assert (await either.collect_artifacts(grace=0)).removed == 2
+            assert len(objects(files, saver)) == 1
+            assert values(saver, "t") == {"a": NOISE}
+            assert saver.collect_artifacts(grace=0).removed == 0
+
+    finish(colour, work(), asyncio.run)
+
+
+def test_of_two_collectors_on_a_full_disk_the_first_leaves_an_object_to_the_second(
+    files: FileArtifacts,
+) -> None:
+    files.put(key := "lgd-x/a/b", b"content")
+    first, second = sweeping.Doom(files, key), sweeping.Doom(files, key)
+    with full_disk(0):
+        first.put()
+        second.put()
+        assert not first.carry_out(math.inf)
+        first.lift()
+        assert files.stat(key + sweeping.DOOMED) is not None
+        assert second.carry_out(math.inf)
+        second.lift()
+    assert [one for one in files.folder.rglob("*") if not one.is_dir()] == []
+
+
+def test_a_database_opened_on_a_full_disk_says_so(tmp_path: Path) -> None:
+    with SqliteSaver(tmp_path / "a.db") as saver:
+        put(saver, "t", {"a": 1})
+    with SqliteSaver(tmp_path / "a.db") as saver:
+        with full_disk(10_000), pytest.raises(StorageFull, match="no room left"):
+            values(saver, "t")
+        assert values(saver, "t") == {"a": 1}
 
 
 def in_the_way(folder: Path) -> Path:
