@@ -199,15 +199,28 @@ class Engine:
         after: Cursor | None,
         size: int,
     ) -> tuple[list[Restored], Cursor | None]:
-        """One page of `list`, whole and from one moment."""
-        several, known = selection.thread_id is None, NOWHERE
+        """One page of `list`, whole and, but under names of several versions, from one moment."""
         if self.versions is not None:
-            selection, known = await self.versions.selected(selection)
+            return await self.versions.page(serde, selection, filter, after, size)
+        return await self._page(serde, selection, NOWHERE, filter, after, size)
+
+    async def _page(
+        self,
+        serde: SerializerProtocol,
+        selection: Selection,
+        known: Known,
+        filter: Mapping[str, Any] | None,
+        after: Cursor | None,
+        size: int,
+    ) -> tuple[list[Restored], Cursor | None]:
+        several = selection.thread_id is None
 
         def accept(thread_id: str, row: CheckpointRow) -> bool:
-            if not filter:
-                return True
             try:
+                if known and self.versions and not self.versions.is_called(thread_id, row, known):
+                    return False
+                if not filter:
+                    return True
                 metadata = self._metadata(lineage.read_row(thread_id, row))
             except CorruptionError as error:
                 if several:

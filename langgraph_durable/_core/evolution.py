@@ -35,6 +35,8 @@ from langgraph_durable._core.tasks import BRANCH, MOST_SENDS, START, Moved, Task
 from langgraph_durable.errors import SchemaVersionError
 
 NULL_TASK = "00000000-0000-0000-0000-000000000000"
+NOBODY = ":"
+"""The name of no node."""
 VERSION = "schema_version"
 """The metadata key that shows the version a checkpoint was stored under."""
 
@@ -273,15 +275,22 @@ class Evolution(Climber):
         return found
 
     def lasting(self, above: str, name: str, version: int) -> Known:
-        """The same for a sub-graph that keeps one namespace, named by its node, for all calls."""
+        """The same for a sub-graph that keeps one namespace, named by its node, for all calls.
+
+        `NOBODY` where there was none: its name may have been another node's then.
+        """
         found: dict[int, str] = {}
         for end in self.steps.ends():
             row = CheckpointRow(above, "", None, None, b"", b"")
             empty = Opened("", row, Header({}, {}, {}, b"", b"", schema=end), {}, {}, ())
             noted, way = self.probe(empty).noted, self.steps.way(end)
-            if version in way:
-                was = node_before(between(noted, end, version), name)
-                found |= {each: node_now(between(noted, end, each), was) for each in way}
+            here = way.index(version) if version in way else -1
+            for each in way[: here + 1]:
+                ops = between(noted, each, version)
+                was = node_before(ops, name)
+                found[each] = was if node_now(ops, was) == name else NOBODY
+            for each in way[here + 1 :] if here >= 0 else ():
+                found[each] = node_now(between(noted, version, each), name)
         return found | {version: name}
 
     # ---- the history of DeltaChannels --------------------------------------------------------

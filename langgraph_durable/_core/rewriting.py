@@ -36,7 +36,7 @@ from langgraph_durable._core.records import (
     pack_forms,
 )
 from langgraph_durable._core.refs import Ref, numbers, order_of, pack_refs, settled, unpack_refs
-from langgraph_durable._core.versions import NOTHING, capsule, join
+from langgraph_durable._core.versions import NOTHING, capsule, join, lasts
 from langgraph_durable.errors import CorruptionError, StorageBusy
 
 if TYPE_CHECKING:
@@ -92,6 +92,8 @@ class Rewriter:
 
             await self._engine.storage.edit(thread_id, decide)
             self._engine.memory.forget(thread_id)
+            if self._engine.versions is not None:
+                self._engine.versions.forget(thread_id)
             if done:
                 self._engine.drafter.confirm(draft.uploads)
                 return draft
@@ -142,8 +144,14 @@ class Rewriter:
         stored = Counter(self._evolution.stored(each.header.schema) for each in opened)
         old = [each for each in opened if self._is_old(each)]
         known = self._namespaces(opened)
-        names = {ns: each.get(self._evolution.version, ns) for ns, each in known.items()}
-        old += [each for each in opened if names[each.row.ns] != each.row.ns and each not in old]
+        today = self._evolution.version
+        called = {
+            (ns, each.row.id): known[self._named(each)].get(today, ns)
+            for each in opened
+            for ns in [each.row.ns]
+        }
+        moved = (each for each in opened if called[each.row.ns, each.row.id] != each.row.ns)
+        old += [each for each in moved if each not in old]
         decoder = Decoder(serde, listing.thread_id, items, None, engine.shelf)
 
         parents = {(each.row.ns, each.row.parent) for each in opened}
@@ -151,7 +159,7 @@ class Rewriter:
         def rebuild() -> list[tuple[Opened, Edited]]:
             edit = self._evolution.edit
             return [
-                (each, edit(each, decoder, known[each.row.ns], applied=place in parents))
+                (each, edit(each, decoder, known[self._named(each)], applied=place in parents))
                 for each in old
                 for place in [(each.row.ns, each.row.id)]
             ]
@@ -167,7 +175,7 @@ class Rewriter:
             self._encode(made, each, edited, decoder)
         packed = await engine.drafter.packed(encoder) if uploads else encoder.packed(uploads=False)
         rows, start = {each.row for each in old}, max(items, default=-1) + 1
-        edit = self._edit(listing, made, packed, start, rows, names)
+        edit = self._edit(listing, made, packed, start, rows, called)
         verify = partial(self._verify, serde, edits, edit, items | edit.add_items)
         await engine._with_stores(verify)
         before: frozenset[CheckpointRow | WriteRow] = frozenset((*listing.rows, *listing.writes))
@@ -179,17 +187,22 @@ class Rewriter:
 
     # ---- names -------------------------------------------------------------------------------
 
-    def _namespaces(self, opened: list[Opened]) -> dict[str, Known]:
+    def _named(self, each: Opened) -> tuple[str, int | None]:
+        """A namespace, and, where its name alone may be another node's, the version of its name."""
+        ns = each.row.ns
+        return ns, self._evolution.stored(each.header.schema) if lasts(ns) else None
+
+    def _namespaces(self, opened: list[Opened]) -> dict[tuple[str, int | None], Known]:
         """What each namespace is called by version; one whose parent is gone keeps its name."""
         by_place = {(each.row.ns, each.row.id): each for each in opened}
         by_id = {each.row.id: each for each in opened}
         # A checkpoint that only holds writes (of a run that stores its end) tells no parents.
         telling = sorted(opened, key=lambda each: "parents" in each.metadata)
-        any_of = {each.row.ns: each for each in telling}
-        names: dict[str, Known] = {"": {}}
-        for ns in sorted(any_of.keys() - {""}, key=lambda ns: ns.count("|")):
+        any_of = {self._named(each): each for each in telling}
+        names: dict[tuple[str, int | None], Known] = {("", None): {}}
+        for ns, of in sorted(any_of.keys() - names.keys(), key=lambda named: named[0].count("|")):
             above, segment, count = _split(ns)
-            own, known = any_of[ns], names.get(above, {})
+            own, known = any_of[ns, of], names.get((above, of if lasts(above) else None), {})
             version = self._evolution.stored(own.header.schema)
             id = (own.metadata.get("parents") or {}).get(above, "")
             parent = by_place.get((above, id)) or by_id.get(id)
@@ -199,7 +212,7 @@ class Rewriter:
                 below = self._evolution.below(parent, known, segment, version)
             else:
                 below = dict.fromkeys(known, segment)
-            names[ns] = {v: join(known.get(v, above), part, count) for v, part in below.items()}
+            names[ns, of] = {v: join(known.get(v, above), part, count) for v, part in below.items()}
         return names
 
     @staticmethod
@@ -267,7 +280,7 @@ class Rewriter:
         packed: Packed,
         start: int,
         old: set[CheckpointRow],
-        names: Mapping[str, str],
+        called: Mapping[tuple[str, str], str],
     ) -> Edit:
         thread_id = listing.thread_id
         edit = Edit(drop={(row.ns, row.id) for row in old})
@@ -288,16 +301,26 @@ class Rewriter:
             bare_write = WriteRow(*place, write.path, write.run, refs, body)
             edit.add_writes.append(bare_write.sealed(thread_id))
         edit.keep = _needed(listing, edit, seed)
-        edit.heads = self._heads(listing, names, made.versions)
+        edit.heads = self._heads(listing, called, made.versions)
         return edit
 
     def _heads(
-        self, listing: Listing, names: Mapping[str, str], versions: Mapping[str, int]
+        self,
+        listing: Listing,
+        called: Mapping[tuple[str, str], str],
+        versions: Mapping[str, int],
     ) -> dict[str, str | None]:
-        """What is latest: where namespaces become one, what the newest program has stored."""
+        """What is latest: where namespaces become one, what the newest program has stored.
+
+        Of a sub-graph that remembers its calls, what was stored last, as it is read. So too where
+        a namespace was of two nodes, of which one has the head.
+        """
         today = self._evolution.version
         by_age = sorted(listing.heads, key=lambda ns: -abs(versions.get(ns, today) - today))
-        heads = {names.get(ns, ns): listing.heads[ns] for ns in by_age}
+        by_age.sort(key=lambda ns: listing.heads[ns] if lasts(ns) else "")
+        heads = {called.get((ns, listing.heads[ns]), ns): listing.heads[ns] for ns in by_age}
+        newest = {now: id for (_, id), now in sorted(called.items(), key=lambda each: each[0][1])}
+        heads = newest | heads
         gone: dict[str, str | None] = dict.fromkeys(listing.heads.keys() - heads.keys())
         return gone | {ns: id for ns, id in heads.items() if listing.heads.get(ns) != id}
 

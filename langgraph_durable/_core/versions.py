@@ -30,10 +30,10 @@ from langgraph_durable._core import lineage
 from langgraph_durable._core.climbing import Known, Opened, namespace_of
 from langgraph_durable._core.decoder import Decoder
 from langgraph_durable._core.encoder import Encoder
-from langgraph_durable._core.evolution import VERSION, Edited, Evolution
+from langgraph_durable._core.evolution import NOBODY, VERSION, Edited, Evolution
 from langgraph_durable._core.header import Capsule, Header
 from langgraph_durable._core.outlines import Outline, OutlinedWrite
-from langgraph_durable._core.records import Held, Loaded, Selection
+from langgraph_durable._core.records import CheckpointRow, Cursor, Held, Loaded, Selection
 from langgraph_durable._core.refs import CAPSULE, Ref, extend, length
 from langgraph_durable._core.restored import Place, Restored
 
@@ -52,6 +52,8 @@ class Versions:
         self._aliases: dict[tuple[str, str, str | None], str] = {}
         """Namespaces in which checkpoints are stored: of those that no put may take over from,
         because it is not the one of today, or because they have writes of other versions."""
+        self._names: dict[tuple[str, int], Known] = {}
+        """What namespaces without ids are called, as their steps always tell the same."""
 
     def open(self, loaded: Loaded, header: Header) -> Opened:
         rest, metadata = self._engine.loads(header.rest), self._engine.loads(header.metadata)
@@ -63,17 +65,61 @@ class Versions:
     async def get(
         self, serde: SerializerProtocol, place: Place, above: Mapping[str, str] | None
     ) -> Restored | None:
-        found = await self._engine._get(serde, place)
-        if found is None and place.ns:
-            known = await self._known(place, above or {})
-            for ns in _others(known, place.ns):
-                found = await self._engine._get(serde, place._replace(ns=ns), known)
-                if found is not None:
-                    self._remember(place, found.place.id, ns)
-                    break
+        if place.id is None and lasts(place.ns):
+            found = await self._get_lasting(serde, place)
+        else:
+            found = await self._get_called(serde, place, above or {})
         if found is not None and found.edited is not None and found.edited.unknown:
             await self._explain(serde, found, found.edited)
         return found
+
+    async def _get_called(
+        self, serde: SerializerProtocol, place: Place, above: Mapping[str, str]
+    ) -> Restored | None:
+        """A checkpoint under the first of its names that has one."""
+        found = await self._engine._get(serde, place)
+        known = await self._known(place, above) if found is None and place.ns else {}
+        for ns in _others(known, place.ns):
+            found = await self._engine._get(serde, place._replace(ns=ns), known)
+            if found is not None:
+                self._remember(place, found.place.id, ns)
+                break
+        return found
+
+    async def _get_lasting(self, serde: SerializerProtocol, place: Place) -> Restored | None:
+        """What a sub-graph with a state of its own has come to, whichever program added to it."""
+        known = await self._known(place, {})
+        others = _others(known, place.ns)
+        if set(known.values()) == {place.ns}:
+            return await self._engine._get(serde, place)
+        newest: Place | None = None
+        for ns in (*others, place.ns):
+            id = await self._newest(place._replace(ns=ns), known)
+            if id is not None and (newest is None or str(newest.id) < id):
+                newest = place._replace(ns=ns, id=id)
+        if newest is None:
+            return None
+        if newest.ns != place.ns:
+            self._remember(place, newest.id, newest.ns)
+        return await self._engine._get(serde, newest, known)
+
+    async def _newest(self, place: Place, known: Known) -> str | None:
+        """The newest checkpoint under one of the names in `known`."""
+        loaded = await self._bare(place)
+        if loaded is None or self.is_called(loaded.thread_id, loaded.row, known):
+            return None if loaded is None else loaded.row.id
+        selection, after = Selection(place.thread_id, place.ns), None
+        accept = partial(self.is_called, known=known)
+        while True:  # the name was another node's as well
+            page = await self._engine.storage.page(selection, after, 1, accept, items=False)
+            if page.rows or page.cursor is None:
+                return page.rows[0].row.id if page.rows else None
+            after = page.cursor
+
+    def is_called(self, thread_id: str, row: CheckpointRow, known: Known) -> bool:
+        """Whether a node was called so by the program that stored a checkpoint; not another one."""
+        version = self.evolution.stored(lineage.read_row(thread_id, row).schema)
+        return known.get(version, row.ns) == row.ns
 
     def restore(
         self,
@@ -97,7 +143,7 @@ class Versions:
         metadata = {**content.metadata, VERSION: self.evolution.stored(header.schema)}
         writes = [(write.task_id, write.channel, write.value) for write in content.writes]
         place = Place(loaded.thread_id, edited.ns, row.id)
-        if header.schema == self.evolution.version:
+        if header.schema == self.evolution.version or edited.ns != row.ns:
             self._remember(place, row.id, row.ns)
         return Restored(place, row.parent, checkpoint, metadata, writes, origin, edited)
 
@@ -107,11 +153,13 @@ class Versions:
         version = self.evolution.version
         if made.header.schema == version and all(w.schema == version for w in made.writes):
             return replace(made, metadata=shown)
+        stored, ns = self.evolution.stored(made.header.schema), made.ns
+        ns = self._lasting(ns, stored).get(version, ns) if lasts(ns) else ns
         content = self.evolution.probe(self.open(loaded, made.header))._content
         header = replace(made.header, versions=content.versions, seen=content.seen)
         writes = tuple(OutlinedWrite(w.task_id, w.channel, w.path) for w in content.writes)
         shown = {**content.metadata, VERSION: shown[VERSION]}
-        return replace(made, header=header, metadata=shown, rest=content.rest, writes=writes)
+        return replace(made, ns=ns, header=header, metadata=shown, rest=content.rest, writes=writes)
 
     async def _explain(self, serde: SerializerProtocol, found: Restored, edited: Edited) -> None:
         """Give questions of sub-graphs the ids that the program knows them by."""
@@ -133,6 +181,11 @@ class Versions:
             self._aliases.clear()
         self._aliases[place.thread_id, place.ns, id] = ns
 
+    def forget(self, thread_id: str) -> None:
+        """Forget where checkpoints of a thread are stored: it was rewritten."""
+        for key in [key for key in self._aliases if key[0] == thread_id]:
+            del self._aliases[key]
+
     def is_elsewhere(self, place: Place) -> bool:
         return bool(self._aliases) and (place.thread_id, place.ns, place.id) in self._aliases
 
@@ -144,6 +197,8 @@ class Versions:
 
     async def _known(self, place: Place, above: Mapping[str, str]) -> Known:
         """What a namespace of today is called in other versions, oldest first."""
+        if lasts(place.ns):
+            return self._lasting(place.ns, self.evolution.version)
         known: Known = {}
         wanted, today = "", self.evolution.version
         for segment, count in _segments(place.ns):
@@ -156,6 +211,20 @@ class Versions:
             known = {v: join(known.get(v, wanted), part, count) for v, part in below.items()}
             wanted = join(wanted, segment, count)
         return known
+
+    def _lasting(self, ns: str, version: int) -> Known:
+        """The same for sub-graphs with a state of their own, from their name in one version."""
+        if (ns, version) not in self._names:
+            known: Known = {}
+            above = ""
+            for segment, count in _segments(ns):
+                below = self.evolution.lasting(above, segment, version)
+                known = {v: join(known.get(v, above), part, count) for v, part in below.items()}
+                above = join(above, segment, count)
+            if len(self._names) >= MOST_ALIASES:
+                self._names.clear()
+            self._names[ns, version] = known
+        return self._names[ns, version]
 
     async def _parent(
         self, thread_id: str, wanted: str, known: Known, id: str | None
@@ -181,17 +250,46 @@ class Versions:
         page = await storage.page(Selection(*place), None, 1, lambda *_: True, items=False)
         return page.rows[0] if page.rows else None
 
-    async def selected(self, selection: Selection) -> tuple[Selection, Known]:
-        """What a list in a namespace of today is to read, if nothing is stored there."""
-        if not selection.ns or selection.thread_id is None:
-            return selection, {}
-        if await self._is_there(selection.thread_id, selection.ns):
-            return selection, {}
-        known = await self._known(Place(selection.thread_id, selection.ns, None), {})
-        for ns in _others(known, selection.ns):
-            if await self._is_there(selection.thread_id, ns):
-                return selection._replace(ns=ns), known
-        return selection, {}
+    async def page(
+        self,
+        serde: SerializerProtocol,
+        selection: Selection,
+        filter: Mapping[str, Any] | None,
+        after: Cursor | None,
+        size: int,
+    ) -> tuple[list[Restored], Cursor | None]:
+        """One page of `list`, of a namespace under all the names that it has had."""
+        several, known = await self._selected(selection)
+        pages = [
+            await self._engine._page(serde, each, known, filter, after, size) for each in several
+        ]
+        if len(pages) == 1:
+            return pages[0]
+        found = {one.place.id: one for rows, _ in pages for one in rows}
+        # Below the last row of a page that goes on, there may be more in it.
+        last = max((cursor for _, cursor in pages if cursor is not None), default=None)
+        newest = sorted(found.items(), reverse=True, key=lambda each: str(each[0]))
+        told = [one for id, one in newest if last is None or str(id) >= last.id]
+        if len(told) > size:
+            place = told[size - 1].place
+            last = Cursor(str(place.id), place.thread_id, "")  # below it, whatever its name
+        return told[:size], last
+
+    async def _selected(self, selection: Selection) -> tuple[list[Selection], Known]:
+        """What a list in a namespace of today is to read, today's name last."""
+        thread_id, ns = selection.thread_id, selection.ns
+        if not ns or thread_id is None:
+            return [selection], {}
+        if not lasts(ns) and await self._is_there(thread_id, ns):
+            return [selection], {}
+        known = await self._known(Place(thread_id, ns, None), {})
+        others = _others(known, ns)
+        if lasts(ns):
+            return [selection._replace(ns=name) for name in (*others, ns)], known
+        for other in others:
+            if await self._is_there(thread_id, other):
+                return [selection._replace(ns=other)], known
+        return [selection], {}
 
     async def _is_there(self, thread_id: str, ns: str) -> bool:
         storage = self._engine.storage
@@ -232,8 +330,11 @@ class Versions:
     async def delta_history(
         self, serde: SerializerProtocol, place: Place, channels: Sequence[str]
     ) -> dict[str, dict[str, Any]]:
-        engine, place = self._engine, self.stored_place(place)
+        engine, today = self._engine, place
+        place = self.stored_place(today)
         chain = await engine.storage.chain(*place, channels)
+        if chain is None and place != today:  # somebody has upgraded the thread meanwhile
+            place, chain = today, await engine.storage.chain(*today, channels)
         if chain is None:
             return {channel: {"writes": []} for channel in channels}
         row = chain.links[0].row
@@ -269,9 +370,15 @@ def capsule(
     return Capsule(form, tuple(sized), seed_items), Ref(channel, tuple(runs), CAPSULE)
 
 
+def lasts(ns: str) -> bool:
+    """Whether a namespace is that of a sub-graph with a state of its own: without ids of tasks."""
+    return bool(ns) and ":" not in ns
+
+
 def _others(known: Known, today: str) -> list[str]:
     """Other names of a namespace, newest first."""
-    return [ns for ns in dict.fromkeys(reversed(list(known.values()))) if ns != today]
+    names = [ns for ns in dict.fromkeys(reversed(list(known.values()))) if ns != today]
+    return [ns for ns in names if NOBODY not in ns.split("|")]
 
 
 def _segments(ns: str) -> Iterator[tuple[str, str]]:
