@@ -153,14 +153,32 @@ def verify(source: BinaryIO, claim: Claim, where: str, into: BinaryIO | None = N
                 into.write(block)
 
 
+def _hashed(source: BinaryIO, most: int) -> tuple[bytes, bytes]:
+    """What a stream holds, as far as it is wanted, and the SHA-256 of it.
+
+    A file is read at once, a third faster than by pieces. What comes from a network is hashed while
+    more of it is on its way, and copied once.
+    """
+    if not hasattr(source, "blocks"):
+        data = source.read(most)
+        while len(data) < most and (more := source.read(most - len(data))):
+            data += more
+        return data, hashlib.sha256(data).digest()
+    sha, held = hashlib.sha256(), io.BytesIO()
+    for block in source.blocks():
+        sha.update(block)
+        held.write(block)
+        if held.tell() >= most:
+            break
+    return held.getvalue(), sha.digest()
+
+
 def read_all(source: BinaryIO, claim: Claim, where: str) -> bytes:
     """The content of an object, verified; memory for no more than what was recorded."""
-    if claim.packing == PLAIN:  # at once: a third faster than by pieces
+    if claim.packing == PLAIN:
         with source:
-            data = source.read(claim.size + 1)
-            while len(data) <= claim.size and (more := source.read(claim.size + 1 - len(data))):
-                data += more
-        if len(data) == claim.size and hashlib.sha256(data).digest() == claim.sha:
+            data, sha = _hashed(source, claim.size + 1)
+        if len(data) == claim.size and sha == claim.sha:
             return data
         source = io.BytesIO(data)
     with Checked(source, claim, where) as stream:

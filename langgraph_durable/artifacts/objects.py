@@ -7,7 +7,7 @@ import os
 import re
 import urllib.parse
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from langgraph_durable.artifacts.stores import CHUNK, ArtifactStore, Found, Opener
 from langgraph_durable.errors import (
@@ -148,7 +148,7 @@ class ObjectArtifacts(ArtifactStore):
             raise KeyError(key) from error
         except Exception as error:
             raise self._explained(error) from error
-        return io.BufferedReader(_Stream(self, iter(stream)), CHUNK)
+        return cast("BinaryIO", _Stream(self, iter(stream)))
 
     def stat(self, key: str) -> Found | None:
         import obstore
@@ -236,7 +236,7 @@ def _short(text: str) -> str:
 
 
 class _Stream(io.RawIOBase):
-    """Chunks as they come from the network."""
+    """Chunks as they come from the network; `read` gives as much as there is of one."""
 
     def __init__(self, store: ObjectArtifacts, chunks: Iterator[Any]) -> None:
         self._store, self._chunks = store, chunks
@@ -245,13 +245,21 @@ class _Stream(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: Any) -> int:
-        if not self._left:
-            try:
-                self._left = memoryview(next(self._chunks, b""))
-            except Exception as error:
-                raise self._store._explained(error) from error
-        count = min(len(buffer), len(self._left))
-        buffer[:count] = self._left[:count]
-        self._left = self._left[count:]
-        return count
+    def blocks(self) -> Iterator[memoryview]:
+        """What is left, without a copy of it."""
+        while block := self._left or self._next():
+            self._left = memoryview(b"")
+            yield block
+
+    def read(self, size: int = -1) -> bytes:
+        if size < 0:
+            return b"".join(self.blocks())
+        block = self._left or self._next()
+        self._left = block[size:]
+        return bytes(block[:size])
+
+    def _next(self) -> memoryview:
+        try:
+            return memoryview(next(self._chunks, b""))
+        except Exception as error:
+            raise self._store._explained(error) from error

@@ -52,7 +52,10 @@ class ArtifactStore(ABC):
 
     @abstractmethod
     def open(self, key: str) -> BinaryIO:
-        """The content as a stream; raises `KeyError` if there is no such object."""
+        """The content as a stream; raises `KeyError` if there is no such object.
+
+        It may give less than it is asked for, and nothing only at the end.
+        """
 
     @abstractmethod
     def stat(self, key: str) -> Found | None:

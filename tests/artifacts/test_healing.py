@@ -68,6 +68,8 @@ def test_an_object_of_another_size_is_written_anew(
     with SqliteSaver(tmp_path / "a.db", artifacts=store) as saver:
         put(saver, "t", {"a": content})
         harm(store, saver, how)
+        with pytest.raises(ArtifactCorrupt):
+            values(saver, "t")
     with SqliteSaver(tmp_path / "a.db", artifacts=store) as saver:
         put(saver, "u", {"a": content})
         assert values(saver, "u") == values(saver, "t") == {"a": content}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -104,6 +105,19 @@ def test_old_claims_are_read_under_another_configuration(
         assert values(saver, "t") == {"a": NOISE, "b": BIG}
     with backend(tmp_path, artifacts=None) as saver:
         assert values(saver, "t") == {"a": NOISE, "b": BIG}
+
+
+@pytest.mark.parametrize("size", [0, 1, 100_000, 3 << 20, 9 << 20])
+def test_a_stream_gives_all_of_an_object_and_then_nothing(size: int, store: ArtifactStore) -> None:
+    content = os.urandom(size)
+    store.put("lgd-x/a/b", content)
+    with store.open("lgd-x/a/b") as stream:
+        first = stream.read(7)
+        assert first == content[: len(first)]
+        assert first + stream.read() == content
+        assert (stream.read(), stream.read(7)) == (b"", b"")
+    with store.open("lgd-x/a/b") as stream:
+        assert b"".join(iter(lambda: stream.read(1000), b"")) == content
 
 
 def test_the_folder_moves_with_the_database(tmp_path: Path) -> None:
