@@ -66,7 +66,7 @@ class S3:
         self._wait()
 
     def _wait(self) -> None:
-        end, error = time.monotonic() + 60, None
+        end, error = time.monotonic() + 200, None
         while time.monotonic() < end:
             assert self._process is not None
             if self._process.poll() is not None:

@@ -85,12 +85,12 @@ def counting(host: str, port: int) -> Iterator[Proxy]:
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    ready.wait(10)
+    ready.wait()
     try:
         yield proxy
     finally:
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+        thread.join()
 
 
 async def main(host: str, port: int, delay: float) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import functools
 import hashlib
+import itertools
 import os
 import secrets
 import shutil
@@ -57,20 +58,26 @@ def binary(flavour: str) -> str:
     return found
 
 
+_ports = itertools.count(secrets.randbelow(600))
+_worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
+
+
 def free_port() -> int:
     """A port that nobody uses, nor the one above it that a cluster's bus takes.
 
-    Below those that systems give to outgoing connections: one of them could get it in between.
+    Below those that systems give to outgoing connections, never one twice, and each worker of
+    pytest has its own: else somebody could get it before the server does, or between its death
+    and its restart.
     """
     while True:
-        port = 12_000 + secrets.randbelow(10_000)
+        port = 12_000 + 600 * (_worker % 16) + next(_ports) % 600
         with socket.socket() as own, socket.socket() as bus, suppress(OSError):
             own.bind((HOST, port))
             bus.bind((HOST, port + 10_000))
             return port
 
 
-def wait_until(true: Callable[[], Any], what: str, seconds: float = 30.0) -> None:
+def wait_until(true: Callable[[], Any], what: str, seconds: float = 120.0) -> None:
     """Wait for something to become true; errors mean not yet."""
     end, error = time.monotonic() + seconds, None
     while time.monotonic() < end:
@@ -183,7 +190,10 @@ def prefix_for(place: object) -> str:
 
 
 class Cluster:
-    """Three primaries with a replica each."""
+    """Three primaries with a replica each.
+
+    A node that was merely slow keeps its place: replicas take over once they are `hasty`.
+    """
 
     def __init__(self, flavour: str = "valkey") -> None:
         self._stack = ExitStack()
@@ -231,6 +241,13 @@ class Cluster:
                     ),
                     "a replica in step",
                 )
+        self.be_hasty(milliseconds=60_000)
+
+    def be_hasty(self, milliseconds: int = 1500) -> None:
+        """Let a replica take over from a primary that was silent for so long."""
+        for node in self.nodes:
+            with node.client() as client:
+                client.config_set("cluster-node-timeout", milliseconds)
 
     @property
     def url(self) -> str:
@@ -282,7 +299,10 @@ def with_search(**config: Any) -> Server:
 
 
 class Guarded:
-    """A primary, a replica, and three sentinels that watch them."""
+    """A primary, a replica, and three sentinels that watch them.
+
+    They leave a primary that is merely slow alone, until they are `hasty`.
+    """
 
     def __init__(self, flavour: str = "valkey", **config: Any) -> None:
         self._stack = ExitStack()
@@ -298,7 +318,7 @@ class Guarded:
                 )
             lines = (
                 f"sentinel monitor mymaster {at} 2",
-                "sentinel down-after-milliseconds mymaster 800",
+                "sentinel down-after-milliseconds mymaster 60000",
                 "sentinel failover-timeout mymaster 4000",
             )
             self.sentinels = []
@@ -312,6 +332,23 @@ class Guarded:
         except BaseException:
             self.close()
             raise
+
+    def be_hasty(self) -> None:
+        """Let the sentinels replace a primary that was silent for a moment."""
+        for sentinel in self.sentinels:
+            with sentinel.client() as client:
+                client.execute_command("SENTINEL SET", "mymaster", "down-after-milliseconds", 800)
+
+    def in_step(self) -> None:
+        """Wait until the replica has all that the primary has."""
+        with self.primary.client() as primary, self.replica.client() as replica:
+            wait_until(
+                lambda: (
+                    replica.info("replication")["slave_repl_offset"]
+                    == primary.info("replication")["master_repl_offset"]
+                ),
+                "a replica in step",
+            )
 
     @property
     def url(self) -> str:

@@ -141,9 +141,13 @@ def move_slot(saver: RedisSaver, source: Server, target: Server) -> None:
 
 
 def test_a_saver_goes_on_when_a_primary_dies(cluster: Cluster) -> None:
-    with RedisSaver(cluster.url) as saver, RedisSaver(cluster.url, wait_replicas=1) as careful:
+    with (
+        RedisSaver(cluster.url, retry=120) as saver,
+        RedisSaver(cluster.url, wait_replicas=1, replica_timeout=20) as careful,
+    ):
         for k in range(6):
             line(careful, f"t{k}", 3)
+        cluster.be_hasty()
         node_of(cluster, saver, "t0").kill()
         for k in range(6):
             put(saver, f"t{k}", 4)

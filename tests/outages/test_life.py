@@ -65,11 +65,12 @@ def test_a_life_that_makes_no_sense_is_refused(ttl: Any) -> None:
 
 
 def test_all_of_a_thread_expires_at_once(url: str, prefix: str, admin: redis.Redis) -> None:
-    with RedisSaver(url, prefix=prefix, ttl=0.6) as saver:
+    with RedisSaver(url, prefix=prefix, ttl="1h") as saver:
         line(saver, "t", 3, run="run")
         first, second = lives(admin, saver, "t")
-        assert 0 < first <= 600
+        assert 0 < first <= 3_600_000
         assert abs(first - second) <= 1
+        assert saver.expire("t", 0.6)
         while time.sleep(0.01) or (found := saver.get_tuple(at("t"))) is not None:
             assert len(found.checkpoint["channel_values"]["messages"]) == 3
         assert list(saver.list(at("t"))) == []
@@ -81,25 +82,25 @@ def test_all_of_a_thread_expires_at_once(url: str, prefix: str, admin: redis.Red
 def test_a_write_renews_all_of_it_and_reading_only_if_asked(
     url: str, prefix: str, admin: redis.Redis
 ) -> None:
-    with RedisSaver(url, prefix=prefix, ttl=60) as saver:
+    with RedisSaver(url, prefix=prefix, ttl="1h") as saver:
         line(saver, "t", 2)
         for key in saver._storage.context.keys.thread("t"):
-            admin.pexpire(key, 5_000)
+            admin.pexpire(key, 500_000)
         saver.get_tuple(at("t"))
-        assert max(lives(admin, saver, "t")) <= 5_000
-        with RedisSaver(url, prefix=prefix, ttl=60, refresh_on_read=True) as reader:
+        assert max(lives(admin, saver, "t")) <= 500_000
+        with RedisSaver(url, prefix=prefix, ttl="1h", refresh_on_read=True) as reader:
             reader.get_tuple(at("t"))
-        assert min(lives(admin, saver, "t")) > 50_000
+        assert min(lives(admin, saver, "t")) > 3_000_000
         for key in saver._storage.context.keys.thread("t"):
-            admin.pexpire(key, 5_000)
+            admin.pexpire(key, 500_000)
         write(saver, "t", 2, "another task")
-        assert min(lives(admin, saver, "t")) > 50_000
+        assert min(lives(admin, saver, "t")) > 3_000_000
 
 
 def test_one_thread_can_be_kept_for_ever_or_given_its_own_life(
     url: str, prefix: str, admin: redis.Redis
 ) -> None:
-    with RedisSaver(url, prefix=prefix, ttl=60) as saver:
+    with RedisSaver(url, prefix=prefix, ttl="1h") as saver:
         line(saver, "t", 2)
         assert saver.persist("t")
         assert lives(admin, saver, "t") == [-1, -1]
@@ -118,7 +119,7 @@ def test_what_a_run_stored_is_found_when_its_entry_in_the_index_has_expired(
     url: str, prefix: str, admin: redis.Redis
 ) -> None:
     """The entry lives as long as a thread that nobody renews; this one is renewed."""
-    with RedisSaver(url, prefix=prefix, ttl=60) as saver:
+    with RedisSaver(url, prefix=prefix, ttl="1h") as saver:
         put(saver, "t", 1, run="first")
         put(saver, "other", 1)
         assert admin.delete(saver._storage.context.keys.run("first")), "as if time had passed"
@@ -131,8 +132,8 @@ def test_what_a_run_stored_is_found_when_its_entry_in_the_index_has_expired(
 async def test_the_same_async(url: str, prefix: str, admin: redis.Redis) -> None:
     async with RedisSaver(url, prefix=prefix) as saver:
         line(saver, "t", 1)
-        assert await saver.aexpire("t", 60)
-        assert min(lives(admin, saver, "t")) > 50_000
+        assert await saver.aexpire("t", "1h")
+        assert min(lives(admin, saver, "t")) > 3_000_000
         assert await saver.apersist("t")
         assert lives(admin, saver, "t") == [-1, -1]
         assert await saver.areindex() == 1

@@ -39,9 +39,20 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
             yield primary, replica
 
 
-def open_saver(server: Server, **options: Any) -> RedisSaver:
+def open_saver(server: Server) -> RedisSaver:
     url = f"redis://agent:secret@{HOST}:{server.port}/0"
-    return RedisSaver(url, wait_replicas=1, replica_timeout=1.0, **options)
+    return RedisSaver(url, wait_replicas=1, replica_timeout=60)
+
+
+def pause(replica: Server, saver: RedisSaver) -> None:
+    """It confirms nothing any more, and the saver does not wait long for it."""
+    replica.pause()
+    saver._settings.replica_timeout = 0.5
+
+
+def resume(replica: Server, saver: RedisSaver) -> None:
+    replica.resume()
+    saver._settings.replica_timeout = 60
 
 
 def made(n: int) -> Any:
@@ -66,10 +77,10 @@ def test_a_write_that_no_replica_confirms_is_an_error(pair: Pair) -> None:
     primary, replica = pair
     with open_saver(primary) as saver:
         saver.put(at("t"), *made(1))
-        replica.pause()
+        pause(replica, saver)
         with pytest.raises(StorageError, match="0 of 1 replicas have confirmed"):
             saver.put(at("t", numbered(1)), *made(2))
-        replica.resume()
+        resume(replica, saver)
         saver.put(at("t", numbered(1)), *made(2))
 
 
@@ -78,14 +89,14 @@ async def test_writes_that_travel_together_wait_together(pair: Pair) -> None:
     primary, replica = pair
     async with open_saver(primary) as saver:
         await saver.aput(at("t"), *made(1))
-        replica.pause()
+        pause(replica, saver)
         config = at("t", numbered(1))
         done = await asyncio.gather(
             *(saver.aput_writes(config, [("w", n)], f"task{n}") for n in range(50)),
             return_exceptions=True,
         )
         assert {type(each) for each in done} == {StorageError}
-        replica.resume()
+        resume(replica, saver)
         with primary.client() as admin:
             stats = admin.info("commandstats")
         assert stats["cmdstat_wait"]["calls"] < 20
@@ -107,12 +118,12 @@ def test_a_user_who_may_not_wait_is_told_so(pair: Pair) -> None:
 async def test_the_same_on_an_asyncio_client(pair: Pair) -> None:
     primary, replica = pair
     client = redis.asyncio.Redis(host=HOST, port=primary.port, username="agent", password="secret")
-    async with client, RedisSaver(client, wait_replicas=1) as saver:
+    async with client, RedisSaver(client, wait_replicas=1, replica_timeout=60) as saver:
         await saver.aput(at("t"), *made(1))
-        replica.pause()
+        pause(replica, saver)
         with pytest.raises(StorageError, match="0 of 1 replicas have confirmed"):
             await saver.aput(at("t", numbered(1)), *made(2))
-        replica.resume()
+        resume(replica, saver)
 
 
 def test_a_repeated_write_waits_for_the_first_one(pair: Pair, monkeypatch: Any) -> None:
@@ -122,8 +133,8 @@ def test_a_repeated_write_waits_for_the_first_one(pair: Pair, monkeypatch: Any) 
         saver.put(at("t"), *made(1))
         monkeypatch.setattr("langgraph_durable._redis.writing.new_token", lambda: b"always")
         saver.put(at("t", numbered(1)), *made(2))
-        replica.pause()
+        pause(replica, saver)
         saver._backend._carrier.client.connection_pool.disconnect()
         with pytest.raises(StorageError, match="0 of 1 replicas have confirmed"):
             saver.put(at("t", numbered(1)), *made(2))
-        replica.resume()
+        resume(replica, saver)
