@@ -130,7 +130,7 @@ class ForkServer:
             else:
                 line = {"what": ""}
 
-    def start(self, job: str, *, patience: float = 60, **arguments: Any) -> Victim:
+    def start(self, job: str, *, patience: float = 240, **arguments: Any) -> Victim:
         """Fork a child that does this job; whoever waits for it waits at most `patience` s."""
         order = json.dumps({"job": job, **arguments}).encode() + b"\n"
         assert self._process.stdin

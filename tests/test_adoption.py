@@ -473,11 +473,18 @@ def test_a_long_thread_reports_how_much_was_read_and_moved(
 
 
 ADOPT = """
-import sys
+import os, signal, sys
 from langgraph_durable import SqliteSaver
 import langgraph_durable._sqlite.adoption as adoption
 import histories
-adoption.MANY = 5
+adoption.MANY, slices_left = 5, int(sys.argv[2])
+def say(text, *told):
+    global slices_left
+    slices_left -= "moved so far" in text
+    if slices_left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+if slices_left:
+    adoption._Patience = lambda: say
 print("begin", flush=True)
 saver = SqliteSaver(sys.argv[1])
 saver.adopt()
@@ -508,13 +515,15 @@ def test_an_adoption_killed_at_any_instant_loses_nothing(tmp_path: Path, long: b
         counts = stock_rows(path)
     cut_short = 0
     environment = {**os.environ, "PYTHONPATH": import_path()}
-    for _ in range(100 if long else 6):
-        command = [sys.executable, "-c", ADOPT, str(path)]
+    # The first ones die after a slice; the others wherever they are at that time.
+    for slices in [1, 2, *[0] * (100 if long else 4)]:
+        command = [sys.executable, "-c", ADOPT, str(path), str(slices)]
         with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as child:
             assert child.stdout is not None
             assert child.stdout.readline() == b"begin\n"
-            time.sleep(dice.random() * 0.12)
-            child.send_signal(signal.SIGKILL)
+            if not slices:
+                time.sleep(dice.random() * 0.12)
+                child.send_signal(signal.SIGKILL)
             ended = b"end" in child.stdout.read()
         left = stock_rows(path)
         cut_short += 0 < left < counts
@@ -529,7 +538,7 @@ def test_an_adoption_killed_at_any_instant_loses_nothing(tmp_path: Path, long: b
 
 def test_several_processes_may_adopt_one_file_at_once(before: Before, path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": import_path()}
-    command = [sys.executable, "-c", ADOPT, str(path)]
+    command = [sys.executable, "-c", ADOPT, str(path), "0"]
     children = [subprocess.Popen(command, env=environment) for _ in range(3)]
     assert [child.wait() for child in children] == [0, 0, 0]
     with SqliteSaver(path) as ours:

@@ -333,14 +333,20 @@ def test_parents_come_before_children_and_cycles_end() -> None:
 # ---- killed, and large -------------------------------------------------------------------------
 
 COPY = """
-import sys
+import sys, time
 from langgraph.checkpoint.sqlite import SqliteSaver as StockSaver
 from langgraph_durable import copy_store, open_saver
+from langgraph_durable.moving import copying
 import histories
+copying.OFTEN, stand_still_at = 1, int(sys.argv[3])
+def progress(threads, checkpoints):
+    if checkpoints == stand_still_at:
+        print("begin", flush=True)
+        time.sleep(600)
 with StockSaver.from_conn_string(sys.argv[1]) as source, open_saver(sys.argv[2]) as target:
-    print("begin", flush=True)
-    copy_store(source, target)
-    print("end", flush=True)
+    if not stand_still_at:
+        print("begin", flush=True)
+    copy_store(source, target, progress=progress)
 """
 
 
@@ -359,11 +365,13 @@ def test_a_copy_killed_at_any_instant_is_done_again(
         url = f"{servers.shared('valkey').url}?prefix={servers.prefix_for(place)}"
     command = [sys.executable, "-c", COPY, str(tmp_path / "source" / "stock.db"), url]
     environment = {"PYTHONPATH": import_path(), "PATH": ""}
-    for _ in range(60 if long else 4):
-        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as child:
+    # The first ones stand still half way; the others run on to wherever they get in that time.
+    for stop_at in [2, 5, *[0] * (60 if long else 2)]:
+        order = [*command, str(stop_at)]
+        with subprocess.Popen(order, env=environment, stdout=subprocess.PIPE) as child:
             assert child.stdout is not None
             assert child.stdout.readline() == b"begin\n"
-            time.sleep(dice.random() * 0.1)
+            time.sleep(0 if stop_at else dice.random() * 0.1)
             child.send_signal(signal.SIGKILL)
         found = contents(target)
         cut_short += 0 < len(found) < len(before)

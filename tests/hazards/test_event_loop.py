@@ -153,17 +153,17 @@ def test_while_a_call_waits_for_a_lock_the_loop_ticks_and_reads_succeed(
     async def wait() -> None:
         saver: Any = victim.open_store(kind, path)
         await saver.aget_tuple(thread("t"))
-        holder = victims.start("hold_lock", path=path, how="IMMEDIATE", seconds=60)
+        holder = victims.start("hold_lock", path=path, how="IMMEDIATE", seconds=600)
         holder.until("held")
         async with ticker() as ticks:
             waiting = asyncio.ensure_future(CALLS[what](saver))
             while ticks[0] < 20:
                 await asyncio.sleep(0.01)
             for read in READS.values():
-                assert await asyncio.wait_for(read(saver), 20)
+                assert await asyncio.wait_for(read(saver), 120)
             assert not waiting.done()
             holder.kill_after(0)
-            await asyncio.wait_for(waiting, 20)
+            await asyncio.wait_for(waiting, 120)
         await saver.aclose()
 
     asyncio.run(wait())
@@ -175,7 +175,7 @@ def test_a_first_open_that_waits_for_a_lock_lets_the_loop_tick(
     new = str(tmp_path / "new.db")
 
     async def wait() -> None:
-        holder = victims.start("hold_lock", path=new, how="EXCLUSIVE", seconds=60)
+        holder = victims.start("hold_lock", path=new, how="EXCLUSIVE", seconds=600)
         holder.until("held")
         saver: Any = victim.open_store(kind, new)
         async with ticker() as ticks:
@@ -184,7 +184,7 @@ def test_a_first_open_that_waits_for_a_lock_lets_the_loop_tick(
                 await asyncio.sleep(0.01)
             assert not waiting.done()
             holder.kill_after(0)
-            await asyncio.wait_for(waiting, 20)
+            await asyncio.wait_for(waiting, 120)
         await saver.aclose()
 
     asyncio.run(wait())

@@ -50,7 +50,7 @@ def value_at(saver: Any, config: Any) -> Any:
 
 def soon(condition: Callable[[], object]) -> None:
     """Wait until it holds."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < end, "it never came to that"
         time.sleep(0.001)
@@ -80,7 +80,7 @@ def run(program: str, path: str, **named: object) -> str:
     head = f"import sys; sys.path[:0] = [{str(here)!r}, {str(here.parent)!r}]\n"
     names = "".join(f"{name} = {value!r}\n" for name, value in {"path": path, **named}.items())
     command = [sys.executable, "-W", "ignore", "-c", head + names + textwrap.dedent(program)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 
@@ -275,7 +275,7 @@ def test_threads_that_fork_at_once_do_not_hang_each_other_or_the_saver(path: str
 def test_busy_timeout_is_the_patience_of_a_call_however_many_wait(
     path: str, locked: Callable[[], sqlite3.Connection]
 ) -> None:
-    saver = SqliteSaver(path, busy_timeout=0.5)
+    saver = SqliteSaver(path, busy_timeout=1)
     put_value(saver, thread("t"), 1)
     locked()
     took: list[float] = []
@@ -286,10 +286,10 @@ def test_busy_timeout_is_the_patience_of_a_call_however_many_wait(
             put_value(saver, thread(f"t{n}"), 1)
         took.append(time.monotonic() - began)
 
-    victim.in_threads(8, wait_in_vain)
-    assert len(took) == 8
-    assert min(took) >= 0.4
-    assert max(took) < 1.5
+    victim.in_threads(40, wait_in_vain)
+    assert len(took) == 40
+    assert min(took) >= 0.8
+    assert max(took) < 20, "as if one waited after the other"
 
 
 # -- commits that fail ----------------------------------------------------------------------------
@@ -344,7 +344,7 @@ def test_a_draft_made_from_items_whose_commit_failed_is_made_anew(
     def encode_late(self: encoder.Encoder, channel: str, value: Any) -> Any:
         if threading.current_thread() is second and not ready.is_set():
             ready.set()
-            go.wait(20)
+            go.wait(120)
         return encode(self, channel, value)
 
     def meanwhile() -> None:  # the second draft finds the item under a number that will not last
@@ -355,7 +355,7 @@ def test_a_draft_made_from_items_whose_commit_failed_is_made_anew(
     second = threading.Thread(target=saver.put_writes, args=(config, [("m", [item])], "second"))
     monkeypatch.setattr(encoder.Encoder, "value", encode_late)
     second.start()
-    assert ready.wait(20)
+    assert ready.wait(120)
     disk.meanwhile = meanwhile
     with pytest.raises(StorageFull):
         saver.put_writes(config, [("m", [item])], "first")
@@ -376,13 +376,13 @@ def test_a_reader_never_gets_a_value_that_was_never_committed(
     async def load_late(*place: Any) -> Any:
         if threading.current_thread() is reader:
             ready.set()
-            go.wait(20)
+            go.wait(120)
         return await load(*place)
 
     monkeypatch.setattr(saver._engine.storage, "load", load_late)
     reader = threading.Thread(target=lambda: got.append(value_at(saver, thread("t"))))
     reader.start()
-    assert ready.wait(20)
+    assert ready.wait(120)
     disk.meanwhile = lambda: None
     with pytest.raises(StorageFull):
         put_value(saver, first, [{"id": 1, "text": "lost" * 50}])

@@ -92,6 +92,8 @@ def test_a_killed_run_keeps_what_was_acknowledged_and_ends_as_if_never_killed(
             thread_id, started = f"thread {kill}", 0
         job = {"kind": kind, "path": path, "thread_id": thread_id, "mode": mode}
         child = victims.start(f"{colour}_forever", turn=started + 1, **job)
+        if kill % 2:  # a slow start must not mean that every kill comes before the first turn
+            child.until("started")
         told = child.kill_after(dice.uniform(0.0, 0.15))
         started, finished = max(started, turns(told, "started")), turns(told, "finished")
 
@@ -126,24 +128,29 @@ def test_under_sync_a_finished_node_never_runs_again(
 def test_control_the_effects_log_sees_nodes_that_run_again(
     tmp_path: Path, kind: str, dice: random.Random, victims: ForkServer
 ) -> None:
-    repeats = 0
-    for kill in range(30):
+    for kill in range(60):
         path, effects = str(tmp_path / f"{kill}.db"), tmp_path / f"{kill}.log"
-        repeats += len(_kill_and_resume(victims, kind, path, effects, "exit", dice)[1])
-        if repeats:
+        longest = 0.02 * (4 + kill)  # as long as a turn may take on a slow machine
+        if _kill_and_resume(victims, kind, path, effects, "exit", dice, longest)[1]:
             return
     pytest.fail("no node ran again under exit, so the log would not have shown it under sync")
 
 
 def _kill_and_resume(
-    victims: ForkServer, kind: str, path: str, effects: Path, mode: str, dice: random.Random
+    victims: ForkServer,
+    kind: str,
+    path: str,
+    effects: Path,
+    mode: str,
+    dice: random.Random,
+    longest: float = 0.08,
 ) -> tuple[Told, list[str]]:
     """Kill a run, resume it here; what it told, and the effects that happened twice."""
     effects.touch()
     job = {"kind": kind, "path": path, "thread_id": "t", "mode": mode, "effects": str(effects)}
     child = victims.start("invoke_forever", turn=1, **job)
     child.until("started")
-    told = child.kill_after(dice.uniform(0.0, 0.08))
+    told = child.kill_after(dice.uniform(0.0, longest))
     saver = victim.open_store(kind, path)
     victim.log_effects_to(effects)
     graph = victim.builder().compile(checkpointer=saver)

@@ -524,11 +524,17 @@ POLICIES: tuple[Policy, ...] = (
 )
 
 
-def prune_once(kind: str, path: str, keep: int) -> None:
-    """Prune every thread, and wait to be killed."""
+def prune_once(kind: str, path: str, keep: int, stop_at: int) -> None:
+    """Prune every thread, or as many as told, and wait to be killed."""
+
+    def progress(*done: int) -> None:
+        acknowledge("pruned", done=done)
+        if done[0] == stop_at:
+            time.sleep(600)
+
     saver: Any = open_store(kind, path)
-    saver.prune(strategy=KeepLast(keep), progress=lambda *done: acknowledge("pruned", done=done))
-    time.sleep(60)
+    saver.prune(strategy=KeepLast(keep), progress=progress)
+    time.sleep(600)
 
 
 class Alarm(logging.Handler):
