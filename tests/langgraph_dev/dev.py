@@ -83,7 +83,7 @@ class DevServer:
 
     def start(self) -> None:
         self.launch()
-        servers.wait_until(self._is_up, f"the start of langgraph dev on port {self.port}", 60)
+        servers.wait_until(self._is_up, f"the start of langgraph dev on port {self.port}", 240)
 
     def _is_up(self) -> bool:
         assert self._process is not None
@@ -107,7 +107,7 @@ class DevServer:
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         try:
-            return self._process.wait(30)
+            return self._process.wait(200)
         except subprocess.TimeoutExpired:
             self.kill()
             raise AssertionError(f"the server does not end: {self.log[-3000:]}") from None

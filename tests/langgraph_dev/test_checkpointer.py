@@ -40,11 +40,11 @@ def test_many_threads_with_loops_of_their_own_enter_at_once(url: str) -> None:
     barrier, entered = threading.Barrier(8), []
 
     async def use() -> None:
-        barrier.wait(30)
+        barrier.wait(120)
         async with checkpointer() as saver:
             entered.append(saver)
             assert await saver.aget_tuple({"configurable": {"thread_id": "t"}}) is None
-            await asyncio.to_thread(barrier.wait, 30)
+            await asyncio.to_thread(barrier.wait, 120)
 
     threads = [threading.Thread(target=asyncio.run, args=(use(),)) for _ in range(8)]
     for thread in threads:
@@ -91,5 +91,5 @@ async def test_a_store_that_cannot_be_opened_is_said_at_once(
 
 def test_a_server_without_the_variable_ends_and_says_why(tmp_path: Path) -> None:
     server = DevServer(tmp_path, None)
-    assert server.launch().wait(60) != 0
+    assert server.launch().wait(240) != 0
     assert "LANGGRAPH_DURABLE_URL is not set" in server.log
