@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("unhurried", deadline=None)
-settings.load_profile("unhurried")
+slow = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("usual", derandomize=True, **slow)
+settings.register_profile("long", **slow)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -14,6 +15,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--long", action="store_true", help="run the big versions of the tests")
     group.addoption("--stock", action="store_true", help="run the hazards on the stock saver")
     group.addoption("--seed", type=int, default=None, help="repeat a run of the hazard tests")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The same examples each time, so that a change is to blame for what fails; else new ones."""
+    settings.load_profile("long" if config.getoption("--long") else "usual")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
