@@ -22,7 +22,8 @@ def run(file: Path) -> nbformat.NotebookNode:
     os.environ["REDIS_URL"] = servers.shared("valkey").url
     notebook = nbformat.read(file, as_version=4)
     # What is printed may come in pieces, as it happens; it is one output all the same.
-    NotebookClient(notebook, timeout=120, kernel_name="python3", coalesce_streams=True).execute()
+    kernel = {"kernel_name": "python3", "startup_timeout": 200, "timeout": 200}
+    NotebookClient(notebook, coalesce_streams=True, **kernel).execute()
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
     return notebook
@@ -84,7 +85,7 @@ builder.add_node("work", lambda state: {})
 builder.add_edge(START, "work")
 graph = builder.compile(checkpointer=InMemorySaver())
 thread = {"configurable": {"thread_id": "live"}}
-live = Timeline(graph, "live").watch(every=0.01, timeout=60)
+live = Timeline(graph, "live").watch(every=0.01, timeout=200)
 runner = threading.Thread(target=graph.invoke, args=({}, thread))
 runner.start()
 for step in live:
@@ -96,7 +97,8 @@ runner.join()
 
 def test_watching_updates_one_output() -> None:
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(WATCHING)])
-    NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+    kernel = {"kernel_name": "python3", "startup_timeout": 200, "timeout": 200}
+    NotebookClient(notebook, **kernel).execute()
     (output,) = notebook.cells[0].outputs
     assert output.output_type == "display_data"
     assert "work" in output.data["text/html"]

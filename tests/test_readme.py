@@ -61,7 +61,7 @@ def run(*command: str, cwd: Path) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=120,
+        timeout=250,
         check=False,
     )
     assert done.returncode == 0, done.stdout
@@ -99,7 +99,7 @@ def test_the_first_program_is_killed_and_goes_on(tmp_path: Path) -> None:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=120,
+            timeout=250,
             check=False,
         )
         assert done.returncode in (0, -signal.SIGKILL)

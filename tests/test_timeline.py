@@ -455,7 +455,7 @@ def test_a_thread_that_grows_meanwhile(saver: Any, capsys: pytest.CaptureFixture
     graph = simple(saver)
     graph.invoke({}, at("t"))
     tl = Timeline(graph, "t")
-    live = tl.watch(every=0.01, timeout=60)
+    live = tl.watch(every=0.01, timeout=200)
     runner = threading.Thread(target=graph.invoke, args=({}, at("t")))
     runner.start()
     seen = list(itertools.islice(live, 4))

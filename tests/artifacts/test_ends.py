@@ -130,7 +130,7 @@ def test_a_writer_that_meets_a_collector_uploads_again(tmp_path: Path) -> None:
 
         def meanwhile(key: str) -> None:
             writer.start()
-            assert renewed.wait(10)
+            assert renewed.wait(120)
 
         store.before_delete = meanwhile
         assert saver.collect_artifacts(grace=0).removed == 1

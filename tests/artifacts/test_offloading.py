@@ -206,7 +206,7 @@ class Watched(MemoryArtifacts):
 
     def __init__(self) -> None:
         super().__init__("memory://watched", private=True)
-        self.met = threading.Barrier(2, timeout=20)
+        self.met = threading.Barrier(2, timeout=120)
         self.threads: set[int] = set()
 
     def put(self, key: str, content: Any) -> None:
