@@ -231,6 +231,22 @@ def test_every_operation_on_redis_is_one_round_trip() -> None:
             assert counter.trips - before == 1, f"{name} makes {counter.trips - before} round trips"
 
 
+def test_the_second_put_of_a_thread_on_redis_is_one_round_trip_already() -> None:
+    server, trips = servers.shared("valkey"), []
+    with (
+        proxy.counting(servers.HOST, server.port) as counter,
+        RedisSaver(f"redis://{proxy.HOST}:{counter.port}/0", prefix="costsnew") as saver,
+    ):
+        for name in ("which connects", "and the next"):
+            timeline = Timeline(saver, name, {"messages": []})
+            for n in range(3):
+                said = [f"{name} {k} " * 50 for k in range(n + 1)]
+                step, before = timeline.advance({"messages": said}), counter.trips
+                saver.put(*step.arguments)
+                trips.append(counter.trips - before)
+    assert trips[-2:] == [1, 1]
+
+
 def test_a_put_on_redis_sends_the_new_message_only() -> None:
     with on_redis(prefix="costssent") as subject, servers.shared("valkey").client() as client:
         step = subject.say()

@@ -166,7 +166,8 @@ async def _attempt(
                 context, script, draft, mark, (token, fresh), numbered, words
             )
             if answer[0] == b"OK":
-                stamp = context.marks.see(thread_id, Seen(*answer[1:4])).stamp
+                following = max(numbered.finals, default=-1) + 1
+                stamp = context.marks.see(thread_id, Seen(*answer[1:4]), following).stamp
                 stored = Stored(stamp, numbered.finals, numbered.size + size)
                 draft.memory.keep(stored)
                 return stored
