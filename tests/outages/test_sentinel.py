@@ -20,7 +20,7 @@ from langgraph_durable.testing.model import at
 def test_a_run_survives_a_failover(flavour: str) -> None:
     with (
         guarded(flavour) as group,
-        RedisSaver(group.url, wait_replicas=1, replica_timeout=20, retry=1) as saver,
+        RedisSaver(group.url, wait_replicas=1, replica_timeout=20, retry=120) as saver,
     ):
         line(saver, "t", 5)
         group.be_hasty()
@@ -32,6 +32,7 @@ def test_a_run_survives_a_failover(flavour: str) -> None:
                 write(saver, "t", n + 1)
                 n += 1
                 if n == 20:
+                    saver._settings.patience = saver._settings.replica_timeout = 1
                     killer.start()
         killer.join()
         with RedisSaver(group.url, retry=120) as after:
