@@ -144,30 +144,35 @@ class _Thread:
     def page_of(self, place: bytes, task: bytes, name: bytes) -> Reading:
         """The page that lists a task, or else the first with room: its number, the tasks on it,
         and among them this one, if it is."""
-        page = 0
-        while True:
-            blob = (yield from self.get(tasks_field(place, page))) or b""
+        pages = yield from self.pages(place)
+        room: tuple[int, list[rows.Listed]] = len(pages), []
+        for page, blob in reversed(list(enumerate(pages))):
             if len(blob) < rows.PAGE or name in blob or task in blob:
                 listed = rows.unpack_page(blob)
-                mine = [
-                    each
-                    for each in listed
-                    if (each.digest == task if each.rows is None else rows.is_of(each.rows, name))
-                ]
-                if mine or len(blob) < rows.PAGE:
-                    return page, listed, mine[-1] if mine else None
-            page += 1
+                for each in listed:
+                    if each.digest == task if each.rows is None else rows.is_of(each.rows, name):
+                        return page, listed, each
+                if len(blob) < rows.PAGE:
+                    room = page, listed
+        return *room, None
+
+    def pages(self, place: bytes) -> Reading:
+        """All pages that list the tasks of a place."""
+        found: list[bytes] = []
+        while True:
+            names = [tasks_field(place, len(found) + k) for k in range(2)]
+            for blob in (yield "HMGET", self.keys.hash, *names):
+                if blob is None:
+                    return found
+                found.append(blob)
 
     def rows_of_writes(self, place: bytes) -> Reading:
         found: list[bytes | None] = []
-        page, full = 0, True
-        while full:
-            listed = (yield from self.get(tasks_field(place, page))) or b""
-            for packed, digest in rows.listed(listed):
+        for page in (yield from self.pages(place)):
+            for packed, digest in rows.listed(page):
                 if packed is None:
                     packed = yield from self.get(task_field(digest))
                 found.append(packed)
-            page, full = page + 1, len(listed) >= rows.PAGE
         return found
 
 

@@ -12,22 +12,27 @@ if ARGV[11] == '1' then
   if head ~= id then return state('MOVED', head) end
 end
 
--- The page that lists the task, or else the first with room.
-local page, tasks, mine = 0, {}, nil
+-- The page that lists the task, or else the first with room. A page that was full may have room
+-- again: a task's rows leave it when they are many, and special writes are replaced by smaller ones.
+local page, tasks, mine, room = 0, {}, nil, nil
 local function find()
   while true do
-    local listed = call('HGET', H, 'w' .. page .. ':' .. place) or ''
-    local has_room = #listed < PAGE
+    local listed = call('HGET', H, 'w' .. page .. ':' .. place)
+    if not listed then break end
+    local has_room = not room and #listed < PAGE
     if has_room or string.find(listed, name, 1, true) or string.find(listed, task, 1, true) then
-      tasks = tasks_on(listed)
-      for _, each in ipairs(tasks) do
+      local there = tasks_on(listed)
+      for _, each in ipairs(there) do
         if each[1] and is_of(each[1], name) or each[2] == task then mine = each end
       end
+      if mine or has_room then tasks = there end
       if mine then return rows_in(mine[1] or call('HGET', H, 't' .. task) or '') end
-      if has_room then return {} end
+      if has_room then room = page end
     end
     page = page + 1
   end
+  page = room or page
+  return {}
 end
 local is_good, held = pcall(find)
 if not is_good then return {'TORN', id} end

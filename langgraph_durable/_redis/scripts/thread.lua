@@ -178,13 +178,13 @@ end
 -- cannot be taken apart is handed on as it is: the reader will notice.
 local function rows_of_writes(place)
   local rows, page = {}, 0
-  repeat
-    local listed = call('HGET', H, 'w' .. page .. ':' .. place) or ''
+  while true do
+    local listed = call('HGET', H, 'w' .. page .. ':' .. place)
+    if not listed then return rows end
     local is_good, tasks = pcall(tasks_on, listed)
     for _, task in ipairs(is_good and tasks or {{listed}}) do
       rows[#rows + 1] = task[1] or call('HGET', H, 't' .. task[2])
     end
     page = page + 1
-  until #listed < PAGE
-  return rows
+  end
 end

@@ -61,6 +61,25 @@ class Writes(Stage):
             await write(saver, "t", 1, [("a", attempt), ("b", attempt)])
         assert await pending(saver) == [("task", "a", "first"), ("task", "b", "first")]
 
+    @pytest.mark.parametrize("then", ["less", "more"])
+    @promise
+    async def test_a_task_that_writes_again_hides_no_other(
+        self, saver: Coloured, then: str
+    ) -> None:
+        """However a store puts the writes of many tasks together."""
+        await put(saver, "t", 1)
+        tasks, path = [f"task {n:02}" for n in range(30)], "~" * 100
+        for task in tasks:
+            await write(saver, "t", 1, [(RESUME, 1)], task, path)
+        more = [(f"c{k}", k) for k in range(60 if then == "more" else 0)]
+        for task in tasks[:10]:
+            await write(saver, "t", 1, [*more, (RESUME, 2)], task, "")
+        for again in (1, 2):
+            await write(saver, "t", 1, [("a", again)], tasks[-1], path)
+        first = [(task, *one) for task in tasks[:10] for one in ((RESUME, 2), *more)]
+        others = [(task, RESUME, 1) for task in tasks[10:]]
+        assert await pending(saver) == [*first, *others, (tasks[-1], "a", 1)]
+
     @pytest.mark.parametrize("channel", sorted(WRITES_IDX_MAP))
     @promise
     async def test_in_special_channels_the_last_write_wins(
