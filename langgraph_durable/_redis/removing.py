@@ -340,17 +340,17 @@ def writes_words(writes: Iterable[WriteRow]) -> list[Word]:
         task.append((write.idx, write.width, rows.pack_write(write)))
     words: list[Word] = []
     for place, tasks in places.items():
-        pages = [b""]
+        pages: list[list[rows.Listed]] = [[]]
         for digest, own in tasks.items():
             packed = rows.pack_task(own)
-            if len(pages[-1]) >= rows.PAGE:
-                pages.append(b"")
+            if len(rows.pack_page(pages[-1])) >= rows.PAGE:
+                pages.append([])
             inside = len(pages) == 1 and len(packed) <= rows.INSIDE
-            pages[-1] += rows.pack_page([rows.Listed(packed if inside else None, digest)])
+            pages[-1].append(rows.Listed(packed if inside else None, digest))
             if not inside:
                 words += (keys.task_field(digest), packed)
         for number, page in enumerate(pages):
-            words += (keys.tasks_field(place, number), page)
+            words += (keys.tasks_field(place, number), rows.pack_page(page))
     return words
 
 

@@ -153,7 +153,7 @@ PAGE, INSIDE, APART = 1024, 256, 0xFFFFFFFF
 """Bytes with which a page is full, how many of a task's rows go on the first page, and the length
 that stands for rows in a field of their own; as in `scripts/thread.lua`."""
 
-_LENGTH = struct.Struct(">I")
+_COUNT, _LENGTH = struct.Struct(">H"), struct.Struct(">I")
 
 
 class Listed(NamedTuple):
@@ -164,17 +164,19 @@ class Listed(NamedTuple):
 
 
 def pack_page(tasks: Iterable[Listed]) -> bytes:
-    """The tasks that wrote at a place: of each the length of its rows, and these, or its digest."""
-    return b"".join(
-        _LENGTH.pack(APART) + digest if packed is None else _LENGTH.pack(len(packed)) + packed
-        for packed, digest in tasks
-    )
+    """Tasks that wrote at a place: how many, of each the length of its rows, and these, or its
+    digest."""
+    packed = [
+        _LENGTH.pack(APART) + digest if own is None else _LENGTH.pack(len(own)) + own
+        for own, digest in tasks
+    ]
+    return _COUNT.pack(len(packed)) + b"".join(packed)
 
 
 def unpack_page(page: bytes) -> list[Listed]:
     """The inverse; raises `struct.error`."""
     found: list[Listed] = []
-    at = 0
+    (count,), at = _COUNT.unpack_from(page), _COUNT.size
     while at < len(page):
         (length,) = _LENGTH.unpack_from(page, at)
         at += _LENGTH.size
@@ -183,13 +185,17 @@ def unpack_page(page: bytes) -> list[Listed]:
             raise struct.error("a page of tasks is cut off")
         some, at = page[at:end], end
         found.append(Listed(None, some) if length == APART else Listed(some))
+    if len(found) != count:
+        raise struct.error(f"of {count} tasks on a page {len(found)} are there")
     return found
 
 
 def listed(page: bytes | None) -> list[Listed]:
     """The tasks on a stored page. What cannot be taken apart is handed on: a reader will notice."""
+    if page is None:
+        return []
     try:
-        return unpack_page(page or b"")
+        return unpack_page(page)
     except struct.error:
         return [Listed(page)]
 

@@ -126,6 +126,13 @@ def trash(admin: redis.Redis, hash: bytes, kind: bytes) -> None:
     admin.hset(hash, kind + place_of(2), b"\xff" * 40)
 
 
+def cut_tasks(admin: redis.Redis, hash: bytes) -> None:
+    """Leave the last one out, so that what is left could be a page of its own."""
+    page = admin.hget(hash, b"w0:" + place_of(2)) or b""
+    last = rows.pack_page(rows.unpack_page(page)[-1:])
+    admin.hset(hash, b"w0:" + place_of(2), page[: 2 - len(last)])
+
+
 def lose_writes(admin: redis.Redis, hash: bytes) -> None:
     [name] = [name for name in admin.hkeys(hash) if name[:1] == b"t"]
     admin.hdel(hash, name)
@@ -135,6 +142,7 @@ SPOILS: dict[str, Callable[[redis.Redis, bytes], Any]] = {
     "a checkpoint": lambda admin, hash: trash(admin, hash, b"c"),
     "a checkpoint cut off": lambda admin, hash: admin.hset(hash, b"c" + place_of(2), b"\0\0\0"),
     "its tasks": lambda admin, hash: trash(admin, hash, b"w0:"),
+    "the last of them": cut_tasks,
     "the writes of one": lose_writes,
 }
 

@@ -75,5 +75,5 @@ mine[1], mine[2] = is_inside and packed, task
 for k, each in ipairs(tasks) do
   tasks[k] = struct.pack('>I4', each[1] and #each[1] or APART) .. (each[1] or each[2])
 end
-set('w' .. page .. ':' .. place, table.concat(tasks))
+set('w' .. page .. ':' .. place, struct.pack('>I2', #tasks) .. table.concat(tasks))
 return signed()

@@ -4,8 +4,8 @@
 --   e epoch   v number of the last write   k tokens of the last writes, newest first
 --   l its own time to live, if it has one   q how many checkpoints there are   n next number
 --   h<ns> head   r<run> a run that wrote   i<n> item   a<n>.<k> what it claims of artifact stores
---   c<place> checkpoint   w<page>:<place> the tasks that wrote at a place: of each the length of its
---   rows and its rows, if they are few and on the first page, or else APART and its digest
+--   c<place> checkpoint   w<page>:<place> the tasks that wrote at a place: how many, and of each the
+--   length of its rows and its rows, if they are few and on the first page, or APART and its digest
 --   t<digest> rows of writes of one task at one place, if they are not on a page
 --   d the greatest id of a thread of this name that was deleted: alone, and for some days, after it
 -- and the sorted set X holds the places of its checkpoints. A place is `id NUL ns`.
@@ -160,7 +160,7 @@ end
 
 -- The tasks on a page: rows, or `false` and the digest if they are apart. Fails if it is not whole.
 local function tasks_on(page)
-  local tasks, at = {}, 1
+  local tasks, count, at = {}, struct.unpack('>I2', page)
   while at <= #page do
     local length = struct.unpack('>I4', page, at)
     local is_apart = length == APART
@@ -171,6 +171,7 @@ local function tasks_on(page)
     tasks[#tasks + 1] = is_apart and {false, some} or {some}
     at = at + length
   end
+  if #tasks ~= count then error('a task on a page is missing') end
   return tasks
 end
 
