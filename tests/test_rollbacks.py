@@ -17,7 +17,7 @@ from backends import EVERYWHERE
 from langgraph.channels.delta import DeltaChannel
 from langgraph.graph import START, StateGraph
 from langgraph.types import Command, interrupt
-from test_renamed_graphs import extend
+from test_renamed_graphs import Program, extend, names_in
 from test_schema import CONFIG, nested, schema_of, storing
 
 from langgraph_durable import SchemaVersionError, StateSchema
@@ -154,10 +154,8 @@ def test_what_an_older_program_wrote_after_a_rollback_comes_up(
 
 
 @pytest.mark.parametrize("outer", [False, True], ids=["inner", "outer"])
-def test_what_was_asked_in_a_sub_graph_comes_down_or_stops(
-    open_saver: Any, run: Any, outer: bool
-) -> None:
-    """Where the node that is the sub-graph has another name, its tasks cannot be told: no guess."""
+def test_what_was_asked_in_a_sub_graph_comes_down(open_saver: Any, run: Any, outer: bool) -> None:
+    """Where the node that is the sub-graph has another name, so have all tasks in it."""
     old, new = ("research", "ask"), ("researcher", "ask") if outer else ("research", "asker")
     names = list(zip(old, new, strict=True))
 
@@ -180,18 +178,49 @@ def test_what_was_asked_in_a_sub_graph_comes_down_or_stops(
         run(asking(saver, old), None)
     with open_saver(schema=back) as saver:
         graph = asking(saver, old)
-        if outer:
-            with pytest.raises(SchemaVersionError, match="a program of version 2"):
-                run(graph, None)
-        else:
-            found = run(graph, None)
-            assert [each.value for each in found["__interrupt__"]] == ["2?"]
-            assert run(graph, Command(resume="b")) == {"said": ["prepared", "answered", "b"]}
+        assert len(list(saver.list(CONFIG))) > 2
+        found = run(graph, None)
+        assert [each.value for each in found["__interrupt__"]] == ["2?"]
+        assert run(graph, Command(resume="b")) == {"said": ["prepared", "answered", "b"]}
+
+
+@pytest.mark.parametrize("eager", [False, True], ids=["lazy", "eager"])
+@pytest.mark.parametrize("levels", [1, 2])
+def test_an_answer_given_in_renamed_sub_graphs_is_not_asked_for_again(
+    open_saver: Any, run: Any, levels: int, eager: bool
+) -> None:
+    """Two questions in a sub-graph, whose own node, and all in it, the newer program renames."""
+    nodes: dict[str, Any] = {"above": {"one|two": 1}, "last": 1}
+    nodes = nodes if levels == 1 else {"top": {"middle": nodes}}
+    back = StateSchema(version=1)
+
+    def step(state: Any, before: Any, now: Any) -> None:
+        state.rename(before.name("log"), now.name("log"))
+        for name in sorted(names_in(nodes)):
+            state.rename_node(before.name(name), now.name(name))
+        state.move_class(f"notes_v{before.version}.Note", f"notes_v{now.version}.Note")
+
+    older, newer = Program(0), Program(1)
+    ahead = schema_of(2, to2=lambda state: step(state, older, newer))
+    back.downgrade(to=1)(lambda state: step(state, newer, older))
+
+    def answer_all(graph: Any, wanted: str) -> Any:
+        asked = graph.get_state(CONFIG, subgraphs=True).interrupts
+        (id,) = (each.id for each in asked if each.value.text == wanted)
+        return run(graph, Command(resume={id: f"to {wanted}"}))
+
+    with open_saver(schema=StateSchema(version=1)) as saver:
+        run(older.graph(nodes, saver), older.said())
     with open_saver(schema=ahead) as saver:
-        if outer:
-            run(asking(saver, new), None)
-            found = run(asking(saver, new), Command(resume="b"))
-            assert found == {"said": ["prepared", "answered", "b"]}
+        answer_all(newer.graph(nodes, saver), "one 0?")
+    older.called.clear()
+    with open_saver(schema=back) as saver:
+        if eager:
+            assert not saver.upgrade_threads().failed
+        graph = older.graph(nodes, saver)
+        answer_all(graph, "two 0?")
+        assert older.called == ["two", "last"]
+        assert answer_all(graph, "last 0?")["log"][-3:] == ["to one 0?", "to two 0?", "to last 0?"]
 
 
 def test_writes_of_a_version_beyond_both_are_brought_back_first(open_saver: Any) -> None:

@@ -119,14 +119,20 @@ class Engine:
             serde, loaded.thread_id, loaded.items, raws if is_held else None, self.shelf
         )
         header = lineage.read_row(loaded.thread_id, loaded.row)
-        build = partial(self._restore, loaded, header, decoder, known)
-        restored = await self._with_stores(build)
+        restored = await self._built(loaded, header, decoder, known)
         is_known = part is not None and (loaded.row.ns, loaded.row.id) in part.records
         if self.memory.limit and not (is_known and is_held and not decoder.raws):
             remember(self.memory, loaded, header, decoder)
         if logger.isEnabledFor(logging.DEBUG):
-            self._log("restored", restored.place, restored.metadata, _bytes(loaded), began)
+            self._log("restored", restored.place, restored.metadata, loaded.bytes, began)
         return restored
+
+    async def _built(
+        self, loaded: Loaded, header: Header, decoder: Decoder, known: Known
+    ) -> Restored:
+        if self.versions is not None and loaded.row.ns:
+            known = await self.versions.known_to_writers(loaded, header, known)
+        return await self._with_stores(partial(self._restore, loaded, header, decoder, known))
 
     async def _with_stores(self, build: Callable[[], T]) -> T:
         """What `build` makes of values, knowing all artifact stores that they name."""
@@ -200,24 +206,23 @@ class Engine:
         size: int,
     ) -> tuple[list[Restored], Cursor | None]:
         """One page of `list`, whole and, but under names of several versions, from one moment."""
-        if self.versions is not None:
-            return await self.versions.page(serde, selection, filter, after, size)
-        return await self._page(serde, selection, NOWHERE, filter, after, size)
+        page = self._page if self.versions is None else self.versions.page
+        return await page(serde, selection, filter, after, size)
 
     async def _page(
         self,
         serde: SerializerProtocol,
         selection: Selection,
-        known: Known,
         filter: Mapping[str, Any] | None,
         after: Cursor | None,
         size: int,
+        known: Known = NOWHERE,
     ) -> tuple[list[Restored], Cursor | None]:
-        several = selection.thread_id is None
+        several, versions = selection.thread_id is None, self.versions
 
         def accept(thread_id: str, row: CheckpointRow) -> bool:
             try:
-                if known and self.versions and not self.versions.is_called(thread_id, row, known):
+                if known and versions and not versions.is_called(thread_id, row, known):
                     return False
                 if not filter:
                     return True
@@ -241,8 +246,7 @@ class Engine:
                 )
             try:
                 header = lineage.read_row(loaded.thread_id, loaded.row)
-                build = partial(self._restore, loaded, header, decoder, known)
-                found = await self._with_stores(build)
+                found = await self._built(loaded, header, decoder, known)
             except (CorruptionError, SchemaVersionError) as error:
                 if not several:
                     raise
@@ -434,11 +438,6 @@ class Engine:
             size,
             (time.perf_counter() - began) * 1e3,
         )
-
-
-def _bytes(loaded: Loaded) -> int:
-    items = sum(map(len, loaded.items.values()))
-    return len(loaded.row.body) + sum(len(w.body) for w in loaded.writes) + items
 
 
 def _unsettled(place: Place) -> StorageError:

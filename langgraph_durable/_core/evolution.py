@@ -204,7 +204,8 @@ class Evolution(Climber):
                     )
                 tasks = kinds[write.version]
                 if tasks is not None and tasks.changed:
-                    self._move(opened, edited, tasks, write, lost=write.version in ways)
+                    lost = write.version in ways.keys() - known.keys()
+                    self._move(opened, edited, tasks, write, lost=lost)
             kept.setdefault((write.task_id, write.idx), write)  # the newest program's comes first
         edited.content.writes = list(kept.values())
         if edited.ns != opened.row.ns:
@@ -272,6 +273,25 @@ class Evolution(Climber):
             tasks = self.tasks(parent, noted, known, [name], last=each)
             now = None if tasks is None else tasks.moved(task_id)
             found[each] = stored if now is None else now.new_ns.rpartition("|")[2]
+        return found
+
+    def besides(
+        self, parent: Opened, known: Known, segment: str, versions: Iterable[int]
+    ) -> dict[int, str]:
+        """What versions that do not lie on the parent's way call a task's part of a namespace.
+
+        Programs of these versions worked on it, and were taken back. `segment` is its name today.
+        """
+        name, _, task_id = segment.partition(":")
+        noted, names = self.probe(parent).noted, self.names_on_way(parent)
+        found = {}
+        for version in versions:
+            edit = self.climb_apart(parent, Content.empty(), [], version, names, probing=True)
+            was = node_now(undone([each.op for each in edit.noted]), name)
+            tasks = self.tasks(parent, noted, known, [was], first=version, apart=edit.noted)
+            moved = None if tasks is None else tasks.back(name, task_id)
+            if moved is not None:
+                found[version] = moved.old_ns.rpartition("|")[2]
         return found
 
     def lasting(self, above: str, name: str, version: int) -> Known:

@@ -301,6 +301,12 @@ class Loaded(NamedTuple):
     orphan: bool = False
     """It names a parent that is not stored."""
 
+    @property
+    def bytes(self) -> int:
+        """What was read: of a checkpoint that was asked for alone."""
+        items = sum(map(len, self.items.values()))
+        return len(self.row.body) + sum(len(write.body) for write in self.writes) + items
+
 
 class Held(NamedTuple):
     """Items that the caller still has. A store may leave them out if the epoch is the same."""

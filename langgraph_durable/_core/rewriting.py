@@ -200,6 +200,7 @@ class Rewriter:
         telling = sorted(opened, key=lambda each: "parents" in each.metadata)
         any_of = {self._named(each): each for each in telling}
         names: dict[tuple[str, int | None], Known] = {("", None): {}}
+        others = {v for each in opened for v in self._evolution.parted(each)[1]}
         for ns, of in sorted(any_of.keys() - names.keys(), key=lambda named: named[0].count("|")):
             above, segment, count = _split(ns)
             own, known = any_of[ns, of], names.get((above, of if lasts(above) else None), {})
@@ -210,6 +211,8 @@ class Rewriter:
                 below = self._evolution.lasting(above, segment, version)
             elif parent is not None:
                 below = self._evolution.below(parent, known, segment, version)
+                now = below.get(self._evolution.version, segment)
+                below = self._evolution.besides(parent, known, now, others) | {**below}
             else:
                 below = dict.fromkeys(known, segment)
             names[ns, of] = {v: join(known.get(v, above), part, count) for v, part in below.items()}

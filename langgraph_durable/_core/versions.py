@@ -212,6 +212,30 @@ class Versions:
             wanted = join(wanted, segment, count)
         return known
 
+    async def known_to_writers(self, loaded: Loaded, header: Header, known: Known) -> Known:
+        """`known`, and what programs that wrote pending writes, and were taken back, call it."""
+        today, row = self.evolution.version, loaded.row
+        pending = lineage.pending(loaded.thread_id, loaded.writes) if ":" in row.ns else ()
+        if all(write.schema in (None, today, header.schema) for write in pending):
+            return known
+        opened = self.open(loaded, header)
+        versions = self.evolution.parted(opened)[1].keys() - known.keys()
+        parents = opened.metadata.get("parents") or {}
+        if not versions or header.schema != today:
+            return known
+        names: dict[int, str] = {}
+        wanted = ""
+        for segment, count in _segments(row.ns):
+            parts: dict[int, str] = {today: segment}
+            if ":" not in segment:
+                parts |= self._lasting(segment, today)
+            elif parent := await self._bare(Place(loaded.thread_id, wanted, parents.get(wanted))):
+                above = self.open(parent, lineage.read_row(loaded.thread_id, parent.row))
+                parts |= self.evolution.besides(above, names, segment, versions)
+            names = {v: join(names.get(v, wanted), part, count) for v, part in parts.items()}
+            wanted = join(wanted, segment, count)
+        return {**names, **known}
+
     def _lasting(self, ns: str, version: int) -> Known:
         """The same for sub-graphs with a state of their own, from their name in one version."""
         if (ns, version) not in self._names:
@@ -261,7 +285,7 @@ class Versions:
         """One page of `list`, of a namespace under all the names that it has had."""
         several, known = await self._selected(selection)
         pages = [
-            await self._engine._page(serde, each, known, filter, after, size) for each in several
+            await self._engine._page(serde, each, filter, after, size, known) for each in several
         ]
         if len(pages) == 1:
             return pages[0]
