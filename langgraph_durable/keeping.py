@@ -145,7 +145,7 @@ class Keeping:
             objects = await do(_listed(shelf, place), writes=False)
             for at in range(0, len(objects), BATCH):
                 some = objects[at : at + BATCH]
-                step = _orphans(shelf, place, some, alive, before[place])
+                step = _orphans(shelf, place, some, alive, before[place], dry_run)
                 orphans = await do(step, writes=False)
                 if not dry_run and orphans:
                     again = self._engine.storage if grace < SHORT else None
@@ -269,10 +269,21 @@ async def _orphans(
     some: list[tuple[Found, list[Found]]],
     alive: dict[str, Claim],
     before: float,
+    dry_run: bool,
 ) -> list[Found]:
     """Those of some objects that nothing claims and nobody has used since `before`."""
     old = [one for one, marks in some if all(each.time <= before for each in (one, *marks))]
-    return [one for one in old if not _is_needed(shelf, place, sweeping.object_of(one.key), alive)]
+    best = shelf.names[place[0]][0]
+
+    def goes(one: Found) -> bool:
+        key = sweeping.object_of(one.key)
+        if _is_needed(shelf, place, key, alive):
+            return False
+        # A copy left behind may be the last that is whole: the other is read before this one goes.
+        return dry_run or key not in alive or shelf.is_whole(shelf.at(best), alive[key])
+
+    going = in_parallel(goes, old)
+    return [one for one, is_going in zip(old, going, strict=True) if is_going]
 
 
 async def _sweep(

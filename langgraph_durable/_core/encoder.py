@@ -217,7 +217,7 @@ class Encoder:
         """Where an item is that was offloaded, if a good claim on its content is known."""
         sha = hashlib.sha256(raw).digest()
         n = self._known.get(claims.mark_of(sha))
-        if self._shelf is not None and self._shelf.is_broken(sha):
+        if self._shelf is not None and any(sha == each.sha for each in self._shelf.broken()):
             n = None  # stored once more, it becomes whole for all who claim it
         if n is None:
             self._hashes[sha] = raw

@@ -54,7 +54,7 @@ class Shelf(Desk, Protocol):
     async def enter(self, storage: Storage) -> None: ...
     async def refresh(self, storage: Storage, unknown: str | None = None) -> None: ...
     def claim_on(self, raw: bytes, sha: bytes) -> Claim: ...
-    def is_broken(self, sha: bytes) -> bool: ...
+    def broken(self) -> Sequence[Claim]: ...
     def renew(self, claims: Iterable[Claim]) -> None: ...
     def keep(self, uploads: Sequence[Upload]) -> None: ...
     def confirm(self, uploads: Sequence[Upload]) -> None: ...
@@ -87,10 +87,7 @@ def pack(
     sha_of = {id(raw): sha for sha, raw in hashes.items()}
     items: dict[bytes, bytes] = {}
     claims: dict[bytes, tuple[Claim, ...]] = {}
-    # What was found broken is healed, though no new item holds it.
-    uploads: dict[Claim, Any] = {
-        claim: handle for claim, handle in handles.items() if shelf.is_broken(claim.sha)
-    }
+    uploads: dict[Claim, Any] = {}
     for digest, raw in raws.items():
         # A claim's hash stands in the item as it is, so this finds every handle inside it.
         own = {
@@ -105,6 +102,10 @@ def pack(
         if own:
             claims[digest] = tuple(own)
             uploads.update(own)
+    at_hand = {claim.sha: content for claim, content in (*handles.items(), *uploads.items())}
+    for claim in shelf.broken():  # is healed, though no new item claims it
+        if claim.sha in at_hand:
+            uploads.setdefault(claim, at_hand[claim.sha])
     wanted = [Upload(claim, content) for claim, content in uploads.items()]
     shelf.keep(wanted)
     return Packed(items, claims, wanted)

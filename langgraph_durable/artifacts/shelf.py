@@ -236,9 +236,9 @@ class Shelf:
             self._fresh.pop(claim, None)
             self.has_news = True
 
-    def is_broken(self, sha: bytes) -> bool:
-        """Whether an object with this content was found missing or altered."""
-        return any(claim.sha == sha for claim in self._broken)
+    def broken(self) -> list[Claim]:
+        """Whose objects were found missing or altered, and can be written anew."""
+        return [claim for claim in list(self._broken) if self._places(claim)[0]]
 
     def forget(self) -> None:
         """What was used lately may be gone: a collector was here."""

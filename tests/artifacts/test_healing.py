@@ -136,6 +136,18 @@ def test_a_handle_whose_content_was_found_broken_is_healed_by_one_with_the_conte
         assert saver.check_artifacts("t") == []
 
 
+def test_what_was_found_broken_is_healed_where_it_lies(tmp_path: Path) -> None:
+    old, new = (FileArtifacts(tmp_path / name) for name in ("old", "new"))
+    with SqliteSaver(tmp_path / "a.db", artifacts=old) as saver:
+        put(saver, "t", {"a": NOISE, "b": Artifact.from_text(TEXT)})
+        harm(old, saver, flip)
+    with SqliteSaver(tmp_path / "a.db", artifacts=[new, old]) as saver:
+        assert len(saver.check_artifacts("t")) == 2
+        put(saver, "u", {"a": NOISE, "b": Artifact.from_text(TEXT)})
+        assert saver.check_artifacts("t") == saver.check_artifacts("u") == []
+        assert len(objects(new, saver)) == 2
+
+
 def test_an_altered_object_cannot_heal_itself(files: FileArtifacts, tmp_path: Path) -> None:
     with SqliteSaver(tmp_path / "a.db", artifacts=files) as saver:
         put(saver, "t", {"a": Artifact.from_bytes(NOISE)})
@@ -210,15 +222,22 @@ def test_moving_again_heals_what_was_broken_in_the_new_place(
         assert values(saver, "t") == {"a": content}
 
 
-@pytest.mark.parametrize("how", [cut, remove])
-def test_a_copy_left_behind_stays_while_the_new_one_is_not_whole(how: Harm, tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [NOISE, TEXT], ids=["plain", "compressed"])
+@pytest.mark.parametrize("how", [cut, flip, remove])
+def test_a_copy_left_behind_stays_while_the_new_one_is_not_whole(
+    content: Any, how: Harm, tmp_path: Path
+) -> None:
     old, new = (FileArtifacts(tmp_path / name) for name in ("old", "new"))
     with SqliteSaver(tmp_path / "a.db", artifacts=old) as saver:
-        put(saver, "t", {"a": NOISE})
+        put(saver, "t", {"a": content})
         saver.move_artifacts(new)
         harm(new, saver, how)
         assert saver.collect_artifacts(grace=0).removed == 0
-        assert values(saver, "t") == {"a": NOISE}
+        assert values(saver, "t") == {"a": content}
+        saver.move_artifacts(new)
+        assert saver.collect_artifacts(grace=0).removed == 1
+        assert objects(old, saver) == []
+        assert values(saver, "t") == {"a": content}
 
 
 @pytest.mark.parametrize("read", [lambda a: a.open().read(), lambda a: a.read()])
