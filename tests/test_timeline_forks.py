@@ -6,13 +6,16 @@ import asyncio
 import operator
 from collections.abc import Callable
 from itertools import chain
+from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
+import backends
 import pytest
 from langgraph.channels.delta import DeltaChannel
 from langgraph.func import entrypoint, task
 from langgraph.graph import START, StateGraph
 from langgraph.types import Command, interrupt
+from test_renamed_graphs import GRAPHS, Program, schema_of
 from test_timeline import State, asking, at, saver
 
 from langgraph_durable import ConfigurationError, Timeline
@@ -223,3 +226,29 @@ def test_a_delta_channel_of_a_sub_graph_that_nobody_knows_is_refused(saver: Any)
         tl[-1].fork(to_thread="u")
     assert saver.get_tuple(at("u")) is None
     assert not list(saver.list(at("u")))
+
+
+@pytest.mark.parametrize("backend", backends.EVERYWHERE)
+@pytest.mark.parametrize("shape", ["a sub-graph", "three levels", "a lasting sub-graph", "tasks"])
+def test_what_waits_under_names_of_an_older_program_waits_in_the_fork(
+    shape: str, backend: str, tmp_path: Path
+) -> None:
+    """Nothing was upgraded yet when a newer program, with other names for all, forks."""
+    nodes = GRAPHS[shape]
+    with backends.EVERYWHERE[backend](tmp_path, schema=schema_of(1, nodes)) as ours:
+        older = Program(0)
+        tl = Timeline(older.graph(nodes, ours), "t")
+        tl.graph.invoke(older.said("in"), at("t"))
+        tl.resume("first")
+    with backends.EVERYWHERE[backend](tmp_path, schema=schema_of(2, nodes)) as ours:
+        newer = Program(1)
+        tl = Timeline(newer.graph(nodes, ours), "t")
+        tl[-1].fork(to_thread="u")
+        fork = Timeline(tl.graph, "u")
+        assert set(fork.waiting) == set(tl.waiting)
+        ends = []
+        for each in (tl, fork):
+            newer.called.clear()
+            ends.append((each.resume("second"), newer.called.copy()))
+        assert ends[0][0][newer.name("log")] == ends[1][0][newer.name("log")]
+        assert ends[0][1] == ends[1][1]

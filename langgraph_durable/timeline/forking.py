@@ -12,7 +12,7 @@ Everything is read before anything is written, by the public methods of any save
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
@@ -69,13 +69,30 @@ def taken(step: Step, *, changed: bool) -> list[Copy]:
     latest = step._timeline._source.latest()
     stands = not changed and latest is not None and latest.id == step.id
     waits = stands and bool(since or any(task != NULL_TASK for task, *_ in _writes(stored)))
-    chosen = [*_newest(before), *_newest(since if waits else ())]
+    chosen = [*_newest(before), *_called_today(step, _newest(since if waits else ()))]
     return [*(_inner(step, header) for header in chosen), _root(step, stored, waits=waits)]
 
 
 def _newest(headers: Iterable[Header]) -> Collection[Header]:
     """The newest of each namespace."""
     return {one.ns: one for one in sorted(headers, key=lambda one: one.id)}.values()
+
+
+def _called_today(step: Step, headers: Collection[Header]) -> Iterator[Header]:
+    """The same under the names of today: another version may have called the nodes otherwise."""
+    from langgraph.types import StateSnapshot
+
+    tasks: list[Any] = []
+    if headers:
+        tasks += step._timeline.graph.get_state(step.config, subgraphs=True).tasks
+    names = {}
+    for task in tasks:  # which grows, level by level
+        if isinstance(task.state, StateSnapshot):
+            at = task.state.config["configurable"]
+            names[at.get("checkpoint_id")] = at.get("checkpoint_ns")
+            tasks += task.state.tasks
+    for header in headers:
+        yield replace(header, ns=names.get(header.id) or header.ns)
 
 
 def _writes(stored: CheckpointTuple) -> list[Write]:
