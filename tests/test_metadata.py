@@ -128,7 +128,7 @@ def test_each_key_is_warned_of_once_and_its_value_is_never_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     warned: set[str] = set()
-    with caplog.at_level(logging.DEBUG):
+    with caplog.at_level(logging.DEBUG, "langgraph_durable"):
         for _ in range(3):
             merged(
                 {}, {"api_key": "sk-1"}, {"api_key": "sk-1", "db_password": "pw-1"}, warned=warned

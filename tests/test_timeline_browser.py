@@ -26,7 +26,7 @@ def browser() -> Iterator[Browser]:
     if found is None:
         pytest.fail("no chromium: tests/install_servers.sh installs chromium-headless-shell")
     with sync_playwright() as tool:
-        browser = tool.chromium.launch(executable_path=found, args=FLAGS.split())
+        browser = tool.chromium.launch(executable_path=found, args=FLAGS.split(), timeout=200_000)
         yield browser
         browser.close()
 
@@ -60,7 +60,7 @@ def test_tags_artifacts_and_the_environment_are_seen(
     assert not picture_shown.is_visible()
     step.locator("> summary").click()
     assert picture_shown.is_visible()
-    assert picture_shown.evaluate("it => it.complete && it.naturalWidth") == 1
+    assert picture_shown.evaluate("async it => { await it.decode(); return it.naturalWidth }") == 1
     assert step.locator("table table td", has_text="2").last.is_visible()
     assert step.locator(".fact", has_text="release").last.is_visible()
     page.close()

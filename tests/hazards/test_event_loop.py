@@ -153,7 +153,7 @@ def test_while_a_call_waits_for_a_lock_the_loop_ticks_and_reads_succeed(
     async def wait() -> None:
         saver: Any = victim.open_store(kind, path)
         await saver.aget_tuple(thread("t"))
-        holder = victims.start("hold_lock", path=path, how="IMMEDIATE", seconds=600)
+        holder = victims.start("hold_lock", path=path, how="IMMEDIATE", seconds=60)
         holder.until("held")
         async with ticker() as ticks:
             waiting = asyncio.ensure_future(CALLS[what](saver))
@@ -175,7 +175,7 @@ def test_a_first_open_that_waits_for_a_lock_lets_the_loop_tick(
     new = str(tmp_path / "new.db")
 
     async def wait() -> None:
-        holder = victims.start("hold_lock", path=new, how="EXCLUSIVE", seconds=600)
+        holder = victims.start("hold_lock", path=new, how="EXCLUSIVE", seconds=60)
         holder.until("held")
         saver: Any = victim.open_store(kind, new)
         async with ticker() as ticks:

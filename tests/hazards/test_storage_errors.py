@@ -442,7 +442,7 @@ def test_a_lock_held_for_too_long_is_an_error_after_busy_timeout_and_passes(
     path = tmp_path / "agent.db"
     saver = open_store(path, busy_timeout=0.4)
     use(saver)
-    holder = victims.start("hold_lock", path=str(path), how=how, seconds=600)
+    holder = victims.start("hold_lock", path=str(path), how=how, seconds=60)
     holder.until("held")
     began = time.monotonic()
     with pytest.raises(StorageBusy):
@@ -461,7 +461,7 @@ def test_a_lock_on_a_file_that_is_not_a_store_yet_is_waited_for(
     tmp_path: Path, open_store: Any, victims: ForkServer
 ) -> None:
     path = tmp_path / "new.db"
-    holder = victims.start("hold_lock", path=str(path), how="EXCLUSIVE", seconds=600)
+    holder = victims.start("hold_lock", path=str(path), how="EXCLUSIVE", seconds=60)
     holder.until("held")
     saver = open_store(path, busy_timeout=0.3)
     with pytest.raises(StorageBusy):

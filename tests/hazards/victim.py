@@ -530,11 +530,11 @@ def prune_once(kind: str, path: str, keep: int, stop_at: int) -> None:
     def progress(*done: int) -> None:
         acknowledge("pruned", done=done)
         if done[0] == stop_at:
-            time.sleep(600)
+            time.sleep(60)
 
     saver: Any = open_store(kind, path)
     saver.prune(strategy=KeepLast(keep), progress=progress)
-    time.sleep(600)
+    time.sleep(60)
 
 
 class Alarm(logging.Handler):
