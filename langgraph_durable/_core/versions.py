@@ -90,7 +90,7 @@ class Versions:
         """What a sub-graph with a state of its own has come to, whichever program added to it."""
         known = await self._known(place, {})
         others = _others(known, place.ns)
-        if set(known.values()) == {place.ns}:
+        if {*known.values()} <= {place.ns}:
             return await self._engine._get(serde, place)
         newest: Place | None = None
         for ns in (*others, place.ns):
@@ -307,6 +307,8 @@ class Versions:
         if not lasts(ns) and await self._is_there(thread_id, ns):
             return [selection], {}
         known = await self._known(Place(thread_id, ns, None), {})
+        if {*known.values()} <= {ns}:
+            return [selection], {}
         others = _others(known, ns)
         if lasts(ns):
             return [selection._replace(ns=name) for name in (*others, ns)], known
