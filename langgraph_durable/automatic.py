@@ -7,14 +7,15 @@ copies share one `Steps`.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 import time
 import weakref
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
-from langgraph_durable._core.pruning import Policed, Pruner
+from langgraph_durable._core.pruning import Policed, Pruner, by_policy
 from langgraph_durable._core.units import shown_bytes
 from langgraph_durable.background import Queue
 from langgraph_durable.errors import DurableError
@@ -37,6 +38,41 @@ class Backend(Protocol):
     def open(self) -> None: ...
     def close(self) -> None: ...
     async def aclose(self) -> None: ...
+
+
+class Finishing:
+    """Carries out the steps of a flow where they are."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def __call__(self, step: Coroutine[Any, Any, T], /, *, writes: bool = True) -> T:
+        return self._backend.finish(step)
+
+    async def rest(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+class Running:
+    """Carries out the steps of a flow off the event loop."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def __call__(self, step: Coroutine[Any, Any, T], /, *, writes: bool = True) -> T:
+        return await self._backend.run(step, writes=writes)
+
+    async def rest(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+def finished(flow: Coroutine[Any, Any, T]) -> T:
+    """The result of a flow that awaits nothing but steps that are finished where they are."""
+    try:
+        flow.send(None)
+    except StopIteration as end:
+        return cast("T", end.value)
+    raise RuntimeError("a sync flow suspended")
 
 
 class Steps:
@@ -67,13 +103,27 @@ class Steps:
                 self._queue.add(thread_id)
             else:
                 await self._step(thread_id)
+                await self._warn(thread_id)
         except DurableError as error:  # the put is stored; the next step tries again
             logger.warning("retention of thread %r: %s", thread_id, error)
 
     async def _step(self, thread_id: str) -> None:
         if self._policy is not None:
-            done = await self._pruner.prune(thread_id, self._policy, time.time())
+            done = await self._pruner.once(thread_id, by_policy(self._policy), time.time())
             self._puts[thread_id] = max(STEP, done.left)
+
+    async def _shorten(self, thread_id: str) -> None:
+        """The same for a long thread, in steps; not to be run inside of anything else."""
+        do = Finishing(self._backend)
+        if self._policy is not None:
+            choice = by_policy(self._policy)
+            async for done in self._pruner.shorten(do, thread_id, choice, time.time()):
+                self._puts[thread_id] = max(STEP, done.left)
+                if self._queue.is_stopped:
+                    return
+        await do(self._warn(thread_id))
+
+    async def _warn(self, thread_id: str) -> None:
         if self._warn_bytes is None:
             return
         found = await self._pruner.measure(thread_id)
@@ -99,6 +149,6 @@ def _stepping(steps: weakref.ref[Steps]) -> Callable[[str], None]:
     def work(thread_id: str) -> None:
         alive = steps()
         if alive is not None:
-            alive._backend.finish(alive._step(thread_id))
+            finished(alive._shorten(thread_id))
 
     return work

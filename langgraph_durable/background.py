@@ -83,6 +83,10 @@ class Queue:
             except DurableError as error:  # the next time it is added, it is tried again
                 logger.warning("retention of thread %r: %s", thread_id, error)
 
+    @property
+    def is_stopped(self) -> bool:
+        return self._stopped
+
     def stop(self) -> None:
         """End after the thread it is at; what else waits is left to later puts."""
         with self._lock:

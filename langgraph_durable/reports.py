@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from langgraph_durable._core.pruning import ThreadPlan
+from langgraph_durable._core.pruning import ThreadPlan, added
+from langgraph_durable._core.records import Removed
 from langgraph_durable._core.units import shown_bytes
 from langgraph_durable.policies import Policy
+
+Progress = Callable[[int, int], None]
+"""Called with the number of threads done so far, and of checkpoints removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,28 @@ class PruneReport:
     """Of records and items."""
     reclaimed: int = 0
     """Bytes given back to the file system (SQLite)."""
+
+
+class Tally:
+    """What was removed so far, told to a callback after every step."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+        self.threads = 0
+        self.removed = Removed()
+
+    def add(self, removed: Removed, *, more: bool = False) -> None:
+        self.removed = added([self.removed, removed])
+        if more:
+            self._tell()
+
+    def end_thread(self) -> None:
+        self.threads += 1
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._progress is not None:
+            self._progress(self.threads, self.removed.checkpoints)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Retention as users call it: prune, plan, tag, delete, stats; in both colours.
 
-A call over many threads is a flow of small steps, one or two transactions each, so that others
-write in between. A flow is written once, as a coroutine that awaits `do(step)`: for a sync caller
-`do` finishes the step where it is, for an async caller the backend runs it.
+A call over many threads, or a long one, is a flow of small steps, one or two transactions each, so
+that others write in between. A flow is written once, as a coroutine that awaits `do(step)`: for a
+sync caller `do` finishes the step where it is, for an async caller the backend runs it.
 """
 
 from __future__ import annotations
@@ -10,26 +10,28 @@ from __future__ import annotations
 import builtins
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from langchain_core.runnables import RunnableConfig
 
 from langgraph_durable import addresses
-from langgraph_durable._core.pruning import Pruner, added
-from langgraph_durable._core.records import Measured, Removed
+from langgraph_durable._core.pruning import Do, Pruner, by_plan, by_policy
+from langgraph_durable._core.records import Measured
 from langgraph_durable._core.retention import id_time
 from langgraph_durable._core.units import in_bytes, in_seconds
-from langgraph_durable.automatic import Backend, Steps
+from langgraph_durable.automatic import Backend, Finishing, Running, Steps, finished
 from langgraph_durable.background import Rounds
 from langgraph_durable.errors import ConfigurationError, CorruptionError
 from langgraph_durable.policies import Duration, Policy, Size
 from langgraph_durable.reports import (
     ChannelStats,
     Deleted,
+    Progress,
     PrunePlan,
     PruneReport,
     Stats,
+    Tally,
     ThreadStats,
 )
 
@@ -38,9 +40,6 @@ if TYPE_CHECKING:
     from langgraph_durable._core.pruning import Policed
 
 T = TypeVar("T")
-Do = Callable[..., Awaitable[Any]]
-Progress = Callable[[int, int], None]
-"""Called with the number of threads done so far, and of checkpoints removed."""
 logger = logging.getLogger("langgraph_durable")
 
 
@@ -107,21 +106,10 @@ class Retention:
     # ---- flows -------------------------------------------------------------------------------
 
     def _now(self, flow: Callable[[Do], Coroutine[Any, Any, T]]) -> T:
-        async def do(step: Coroutine[Any, Any, Any], *, writes: bool = True) -> Any:
-            return self._backend.finish(step)
-
-        work = flow(do)
-        try:
-            work.send(None)
-        except StopIteration as end:
-            return cast("T", end.value)
-        raise RuntimeError("a sync flow suspended")
+        return finished(flow(Finishing(self._backend)))
 
     async def _later(self, flow: Callable[[Do], Coroutine[Any, Any, T]]) -> T:
-        async def do(step: Coroutine[Any, Any, Any], *, writes: bool = True) -> Any:
-            return await self._backend.run(step, writes=writes)
-
-        return await flow(do)
+        return await flow(Running(self._backend))
 
     # ---- pruning -----------------------------------------------------------------------------
 
@@ -140,7 +128,10 @@ class Retention:
             strategy: a policy, or LangGraph's "keep_latest" (the head of each namespace, no more),
                 "delete" or "delete_all".
             dry_run: return the plan, and remove nothing.
-            progress: called with threads done and checkpoints removed so far.
+            progress: called with threads done and checkpoints removed so far, after each step.
+
+        A step removes some hundred checkpoints at most, and leaves a valid thread; a thread that
+        goes whole does so in one.
 
         Example:
             >>> saver.prune(["thread-1"], strategy=KeepLast(5))   # doctest: +SKIP
@@ -169,26 +160,27 @@ class Retention:
     async def _prune(
         self, do: Do, named: Sequence[str] | None, policy: Policy, progress: Progress | None
     ) -> PruneReport:
-        now, done = time.time(), 0
-        total = Removed()
+        now, tally = time.time(), Tally(progress)
+        choice = by_policy(policy)
         async for thread_id in self._each(do, named):
             try:
                 if isinstance(policy, _Nothing):
-                    removed = await do(self._engine.delete_thread(thread_id))
+                    tally.add(await do(self._engine.delete_thread(thread_id)))
                 else:
-                    removed = (await do(self._pruner.prune(thread_id, policy, now))).removed
+                    async for pruned in self._pruner.shorten(do, thread_id, choice, now):
+                        tally.add(pruned.removed, more=pruned.more)
             except CorruptionError as error:
                 _leave_out(error, named)
                 continue
-            total, done = added([total, removed]), done + 1
-            if progress is not None:
-                progress(done, total.checkpoints)
-        return await self._report(do, done, total)
+            tally.end_thread()
+        return await self._report(do, tally)
 
-    async def _report(self, do: Do, done: int, total: Removed) -> PruneReport:
+    async def _report(self, do: Do, tally: Tally) -> PruneReport:
+        total = tally.removed
         freed = await do(self._pruner.reclaim()) if total.checkpoints else 0
         some = total.checkpoints, total.writes, total.items
-        return PruneReport(done, *some, total.artifacts, total.bytes, total.reclaimed + freed)
+        freed += total.reclaimed
+        return PruneReport(tally.threads, *some, total.artifacts, total.bytes, freed)
 
     async def _each(self, do: Do, named: Sequence[str] | None) -> Any:
         if named is not None:
@@ -245,14 +237,14 @@ class Retention:
     async def _apply(self, do: Do, plan: PrunePlan, progress: Progress | None) -> PruneReport:
         if not isinstance(plan, PrunePlan):
             raise ConfigurationError(f"apply_prune takes what plan_prune returns, not {plan!r}")
-        total, done = Removed(), 0
+        tally = Tally(progress)
         for each in plan.threads:
             if each.drop:
-                total = added([total, await do(self._pruner.apply(each))])
-            done += 1
-            if progress is not None:
-                progress(done, total.checkpoints)
-        return await self._report(do, done, total)
+                choice = by_plan(each)
+                async for pruned in self._pruner.shorten(do, each.thread_id, choice, time.time()):
+                    tally.add(pruned.removed, more=pruned.more)
+            tally.end_thread()
+        return await self._report(do, tally)
 
     # ---- in the background -------------------------------------------------------------------
 
@@ -276,7 +268,7 @@ class Retention:
         self._rounds = Rounds(work, seconds)
 
     def stop_pruning(self) -> None:
-        """End what `start_pruning` began, after the thread it is at."""
+        """End what `start_pruning` began, after the step it is at."""
         rounds, self._rounds = self._rounds, None
         if rounds is not None:
             rounds.stop()

@@ -33,7 +33,6 @@ from langgraph_durable.artifacts import (
 )
 from langgraph_durable.errors import ConfigurationError, DurableError
 from langgraph_durable.policies import Policy
-from langgraph_durable.retention import Do
 from langgraph_durable.saver import DurableSaver
 from langgraph_durable.schema import StateSchema
 
@@ -193,7 +192,10 @@ class SqliteSaver(DurableSaver):
         return await self._later(lambda do: self._adopt(do, named, progress))
 
     async def _adopt(
-        self, do: Do, named: Sequence[str] | None, progress: Adopted | None
+        self,
+        do: Callable[..., Any],
+        named: Sequence[str] | None,
+        progress: Adopted | None,
     ) -> AdoptReport:
         left = sorted(await do(self._storage.left()))
         todo = left if named is None else [each for each in named if each in left]

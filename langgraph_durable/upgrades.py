@@ -17,6 +17,7 @@ from langgraph_durable import addresses
 from langgraph_durable._core import origin
 from langgraph_durable._core.evolution import Evolution
 from langgraph_durable._core.origin import OnChange, Origin
+from langgraph_durable._core.pruning import Do
 from langgraph_durable._core.restored import Restored
 from langgraph_durable._core.rewriting import Rewriter
 from langgraph_durable._core.serde import ExactSerializer
@@ -27,7 +28,7 @@ from langgraph_durable.errors import (
     SchemaVersionError,
 )
 from langgraph_durable.reports import table
-from langgraph_durable.retention import Do, Retention, named_threads
+from langgraph_durable.retention import Retention, named_threads
 from langgraph_durable.schema import StateSchema
 
 if TYPE_CHECKING:

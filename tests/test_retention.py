@@ -36,6 +36,7 @@ from langgraph_durable import (
     Thin,
     ThreadDeleted,
 )
+from langgraph_durable._core import pruning, shortening
 from langgraph_durable._sqlite import tombs
 from langgraph_durable.saver import DurableSaver
 
@@ -553,3 +554,110 @@ def test_a_policy_can_be_pickled_compared_and_pasted_back(policy: Any) -> None:
 def test_nonsense_is_a_configuration_error(wrong: Any) -> None:
     with pytest.raises(ConfigurationError):
         wrong()
+
+
+def in_steps_of(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    for module in (pruning, shortening):
+        monkeypatch.setattr(module, "MOST", count)
+    monkeypatch.setattr(pruning, "SHORTEST", 0)
+
+
+def history(saver: DurableSaver, thread: str) -> dict[Any, Any]:
+    """All that is stored of a thread, read to the last item."""
+    found = {}
+    for each in saver.list({"configurable": {"thread_id": thread}}):
+        place = each.config["configurable"]
+        log: Any = each.checkpoint["channel_values"].get("log")
+        if log is None:
+            log = saver.get_delta_channel_history(config=each.config, channels=["log"])
+        parent = (each.parent_config or {"configurable": {}})["configurable"].get("checkpoint_id")
+        told = each.checkpoint, each.metadata, each.pending_writes, parent, log
+        found[place["checkpoint_ns"], place["checkpoint_id"]] = told
+    return found
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("policy", [KeepLast(2), Thin("1h"), KeepInterrupted()], ids=repr)
+def test_many_steps_leave_what_one_would_have_left(
+    saver: DurableSaver, kind: str, policy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = family(kind).compile(checkpointer=saver)
+    for turn in range(3):
+        graph.invoke({"log": [f"{turn}"]}, CONFIG)
+        answers = {i.id: "y" for task in graph.get_state(CONFIG).tasks for i in task.interrupts}
+        graph.invoke(Command(resume=answers), CONFIG)
+    old = list(saver.list(root("t")))[7]
+    graph.update_state(old.config, {"log": ["forked"]}, as_node="a")
+    before = {place: told[:3] + told[4:] for place, told in history(saver, "t").items()}
+    saver.copy_thread("t", "twin")
+    once: Any = saver.prune(["twin"], strategy=policy)
+    in_steps_of(monkeypatch, 3)
+    seen: list[int] = []
+
+    def look(threads: int, checkpoints: int) -> None:
+        seen.append(checkpoints)
+        now = {place: told[:3] + told[4:] for place, told in history(saver, "t").items()}
+        assert now.items() <= before.items()
+        assert len(now) == len(before) - checkpoints
+
+    told: Any = saver.prune(["t"], strategy=policy, progress=look)
+    assert len(seen) > 2
+    assert (told.checkpoints, told.writes, told.items) == (
+        once.checkpoints,
+        once.writes,
+        once.items,
+    )
+    assert history(saver, "t") == history(saver, "twin")
+    left = saver.stats().threads
+    assert left["t"].items == left["twin"].items
+
+
+def test_a_step_leaves_what_others_have_begun_to_need(
+    saver: DurableSaver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """New turns, and going back to what was about to go."""
+    graph = family("deltas").compile(checkpointer=saver)
+    for turn in range(4):
+        graph.invoke({"log": [f"{turn}"]}, CONFIG)
+        answers = {i.id: "y" for task in graph.get_state(CONFIG).tasks for i in task.interrupts}
+        graph.invoke(Command(resume=answers), CONFIG)
+    ids = [t.config["configurable"]["checkpoint_id"] for t in saver.list(root("t"))]
+    in_steps_of(monkeypatch, 2)
+    made: list[tuple[Any, Any]] = []
+    plain = saver._engine.storage.trim
+
+    async def trim(watched: Any, step: Any, *, last: bool) -> Any:
+        if len(made) < 2:
+            monkeypatch.setattr(saver._engine.storage, "trim", plain)
+            for base in (root("t"), root("t", checkpoint_id=ids[-2 - len(made)])):
+                forked = graph.update_state(base, {"log": ["meanwhile"]}, as_node="a")
+                made.append((forked, graph.get_state(forked).values))
+        return await plain(watched, step, last=last)
+
+    monkeypatch.setattr(saver._engine.storage, "trim", trim)
+    saver.prune(["t"], strategy=KeepLast(2))
+    assert len(made) == 2
+    for forked, values in made:
+        assert graph.get_state(forked).values == values
+        place = root("t", checkpoint_id=forked["configurable"]["checkpoint_id"])
+        assert saver.get_tuple(place) is not None
+    assert history(saver, "t")
+    chat(saver, 1)
+
+
+def test_a_long_thread_goes_in_steps_that_a_callback_can_end(
+    saver: DurableSaver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat(saver, 5)
+    in_steps_of(monkeypatch, 4)
+    plan = saver.plan_prune(strategy=KeepLast(1))
+
+    def stop(threads: int, checkpoints: int) -> None:
+        raise KeyboardInterrupt
+
+    for left in (11, 7, 3):
+        with pytest.raises(KeyboardInterrupt):
+            asyncio.run(saver.aapply_prune(plan, progress=stop))
+        assert len(history(saver, "t")) == left
+    assert saver.apply_prune(plan).checkpoints == 2
+    assert len(history(saver, "t")) == 1

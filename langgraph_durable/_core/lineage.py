@@ -29,6 +29,7 @@ from langgraph_durable._core.refs import (
     CAPSULE,
     Ref,
     Refs,
+    Stretches,
     joined,
     merged,
     numbers,
@@ -178,6 +179,40 @@ def miss_parent(where: str, header: Header, row: CheckpointRow) -> None:
         raise seal.damaged(where, seal.Damaged(f"its parent {row.parent} is missing"))
 
 
+def marked(thread_id: str, row: CheckpointRow) -> CheckpointRow:
+    """`row` as one that a run went on from, although nothing is left of that."""
+    header = read_row(thread_id, row)
+    header.continued = True
+    return resealed(thread_id, row, header)
+
+
+def changed(
+    listing: Listing,
+    drop: Collection[tuple[str, str]],
+    thinned: Collection[tuple[str, str]],
+    delta_channels: Callable[[bytes], Collection[str]],
+    continued: Collection[tuple[str, str]],
+) -> dict[tuple[str, str], CheckpointRow]:
+    """The survivors that have to be stored anew, with what they need of what goes.
+
+    Of `thinned` some writes go, and survivors in `continued` are marked as such.
+    """
+    thread = _Thread(listing, delta_channels)
+    found = {}
+    for each in listing.rows:
+        row = each
+        if (row.ns, row.id) in drop:
+            continue
+        parent = row.ns, row.parent or ""
+        if parent in drop or parent in thinned:
+            row = thread.independent(row, orphan=parent in drop)
+        if (row.ns, row.id) in continued:
+            row = marked(listing.thread_id, row)
+        if row is not each:
+            found[row.ns, row.id] = row
+    return found
+
+
 def remove(
     listing: Listing,
     drop: set[tuple[str, str]],
@@ -187,47 +222,44 @@ def remove(
 ) -> Edit:
     """How to take `drop` out of a thread so that every survivor still reads as before.
 
-    Survivors in `continued` are marked as such: what went on from them goes.
-
-    `delta_channels` tells the DeltaChannels that a header's metadata names.
+    `delta_channels` tells the DeltaChannels that a header's metadata names. `continued` are
+    survivors from which runs went on to what goes.
     """
-    thread = _Thread(listing, delta_channels)
     edit = Edit(drop=drop, drop_writes=[w for w in drop_writes if (w.ns, w.id) not in drop])
     gone = set(edit.drop_writes)
     thinned = {(write.ns, write.id) for write in gone}
-    kept: list[bytes] = []
-    for each in listing.rows:
-        row = each
-        if (row.ns, row.id) in drop:
-            continue
-        parent = row.ns, row.parent or ""
-        if parent in drop or parent in thinned:
-            row = thread.independent(row, orphan=parent in drop)
-        if (row.ns, row.id) in continued:
-            header = read_row(listing.thread_id, row)
-            header.continued = True
-            row = resealed(listing.thread_id, row, header)
-        if row is not each:
-            edit.replace.append(row)
-        kept.append(row.refs)
+    anew = changed(listing, drop, thinned, delta_channels, continued)
+    edit.replace = list(anew.values())
+    rows = ((row.ns, row.id) for row in listing.rows)
+    kept = [
+        anew.get(place, row).refs
+        for place, row in zip(rows, listing.rows, strict=True)
+        if place not in drop
+    ]
     kept += (
         write.refs
         for write in listing.writes
         if (write.ns, write.id) not in drop and write not in gone
     )
-    try:
-        reached = list(merged(reach(kept, listing.spines)))
-    except seal.Damaged as error:
-        _verify(listing, kept)
-        raise seal.damaged(f"thread {listing.thread_id!r}", error) from error
-    if sum(last - first for first, last in reached) > MANY_ITEMS:
-        _verify(listing, kept)
-    for first, last in reached:
+    for first, last in reached(listing, kept):
         edit.keep.update(range(first, last + 1))
+    lines = by_namespace(listing.rows)
     edit.heads = {
-        ns: thread.next_head(ns, drop) for ns, head in listing.heads.items() if (ns, head) in drop
+        ns: next_head(lines[ns], drop) for ns, head in listing.heads.items() if (ns, head) in drop
     }
     return edit
+
+
+def reached(listing: Listing, refs: Collection[bytes]) -> Stretches:
+    """The items that these refs name."""
+    try:
+        found = list(merged(reach(refs, listing.spines)))
+    except seal.Damaged as error:
+        _verify(listing, refs)
+        raise seal.damaged(f"thread {listing.thread_id!r}", error) from error
+    if sum(last - first for first, last in found) > MANY_ITEMS:
+        _verify(listing, refs)
+    return found
 
 
 MANY_ITEMS = 1_000_000
@@ -244,6 +276,19 @@ def _verify(listing: Listing, kept: Collection[bytes]) -> None:
         except seal.Damaged as error:
             where = f"thread {listing.thread_id!r}, checkpoint {row.id}"
             raise seal.damaged(where, error) from error
+
+
+def by_namespace(rows: Iterable[CheckpointRow]) -> dict[str, list[CheckpointRow]]:
+    found: dict[str, list[CheckpointRow]] = {}
+    for row in rows:
+        found.setdefault(row.ns, []).append(row)
+    return found
+
+
+def next_head(line: Iterable[CheckpointRow], drop: Collection[tuple[str, str]]) -> str | None:
+    """The newest survivor of a namespace that nobody continues: where it was without what goes."""
+    left = {row.id: row for row in line if (row.ns, row.id) not in drop}
+    return max(left.keys() - {row.parent for row in left.values()} or left, default=None)
 
 
 def _is_snapshot(form: Form) -> bool:
@@ -272,11 +317,6 @@ class _Thread:
             seen.add(parent.id)
             yield parent
             parent = self.rows.get((row.ns, parent.parent or ""))
-
-    def next_head(self, ns: str, drop: set[tuple[str, str]]) -> str | None:
-        """The newest survivor that nobody continues: where the thread was without what goes."""
-        left = {i: row for (n, i), row in self.rows.items() if n == ns and (n, i) not in drop}
-        return max(left.keys() - {row.parent for row in left.values()} or left, default=None)
 
     def independent(self, row: CheckpointRow, *, orphan: bool) -> CheckpointRow:
         """`row` with all that its DeltaChannels need of its ancestors, and maybe no parent."""

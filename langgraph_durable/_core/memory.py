@@ -123,11 +123,11 @@ class Part:
 
     def after(self, edit: Edit, epoch: int) -> Part:
         """What of this is true in the epoch that an edit has begun."""
-        left, keep = Part(epoch), edit.keep
-        left.numbers = {digest: n for digest, n in self.numbers.items() if n in keep}
-        left.raws = {n: raw for n, raw in self.raws.items() if n in keep}
+        left = Part(epoch)
+        left.numbers = {digest: n for digest, n in self.numbers.items() if edit.stays(n)}
+        left.raws = {n: raw for n, raw in self.raws.items() if edit.stays(n)}
         left.raw_size = sum(map(len, left.raws.values()))
-        left.chunks = {m: own for m, own in self.chunks.items() if keep.issuperset(numbers(own))}
+        left.chunks = {m: own for m, own in self.chunks.items() if edit.stay(numbers(own))}
         changed = edit.drop.union((row.ns, row.id) for row in (*edit.replace, *edit.add))
         left.size = len(left.numbers) * DIGEST_BYTES
         for place, record in self.records.items():

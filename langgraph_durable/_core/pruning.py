@@ -1,20 +1,29 @@
 """Pruning by policies over the port: plan without touching anything, apply, and a step at a time.
 
-    survey  Storage.survey -> View -> policy -> what would go        (plan)
-    edit    Storage.edit with the same rule, inside the transaction  (apply)
+    survey       Storage.survey -> View -> policy -> what would go        (plan)
+    edit         Storage.edit with the same rule, inside the transaction  (apply, a short thread)
+    watch, trim  the same outside of it, in steps: see `shortening`       (apply, a long thread)
 
-A plan names the checkpoints that may go. Applying it looks again, inside the transaction: what is
-not named stays, and so does what has become a head, or waits for an answer, since.
+A plan names the checkpoints that may go. Applying it looks again: what is not named stays, and so
+does what has become a head, or waits for an answer, since.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from langgraph_durable._core import lineage, retention
+from langgraph_durable._core import lineage, retention, shortening
 from langgraph_durable._core.engine import Engine, Place
 from langgraph_durable._core.records import (
     CheckpointRow,
@@ -22,13 +31,30 @@ from langgraph_durable._core.records import (
     Listing,
     Measured,
     Removed,
+    Watched,
     WriteRow,
 )
 from langgraph_durable._core.refs import ORIGIN, Ref, Spines, numbers, order_of, unpack_refs
 from langgraph_durable._core.retention import TAGS, Rule, View
+from langgraph_durable._core.shortening import MOST, Step
 
+
+class Do(Protocol):
+    """Carries coroutines out, one after the other, for a sync or an async caller."""
+
+    def __call__(self, step: Coroutine[Any, Any, T], /, *, writes: bool = True) -> Awaitable[T]: ...
+    async def rest(self, seconds: float) -> None: ...
+
+
+T = TypeVar("T")
 THREADS = 500
 """Names of threads fetched at once."""
+REST, SHORTEST = 2, 0.01
+"""Between two steps others get their turn: for so many times as long as the step took, and for so
+many seconds at least. Processes that wait for SQLite's lock look for it every 10 ms, and what is
+read of Redis in several round trips is read again if parts were removed in between."""
+PATIENCE = 10.0
+"""Seconds for which steps may be in vain, because of what others write, before one takes all."""
 
 
 class Policed(Rule, Protocol):
@@ -57,11 +83,38 @@ class ThreadPlan:
         return {(ns, id) for ns, ids in self.removed.items() for id in ids}
 
 
+class Choice(NamedTuple):
+    """What is to go of a thread, and whether bytes of items are looked at for that."""
+
+    choose: Callable[[View], set[retention.Place]]
+    weigh: bool = False
+
+
+def by_policy(policy: Policed) -> Choice:
+    """What `policy` lets go."""
+    return Choice(lambda view: retention.to_drop(view, policy), policy.needs_sizes)
+
+
+def by_plan(plan: ThreadPlan) -> Choice:
+    """What the plan names, without what must stay by now."""
+    planned = plan.drop
+
+    def choose(view: View) -> set[retention.Place]:
+        named = planned & view.places
+        if plan.whole and named == view.places:
+            return named
+        return retention.must_stay(view, named)
+
+    return Choice(choose)
+
+
 class Pruned(NamedTuple):
-    """What was removed of a thread, and how many checkpoints are left."""
+    """What a step removed of a thread, and how many checkpoints are left after the last one."""
 
     removed: Removed
     left: int
+    more: bool = False
+    """There are more steps to come."""
 
 
 class Pruner:
@@ -97,58 +150,17 @@ class Pruner:
         gone = {ns: tuple(ids) for ns, ids in removed.items()}
         return ThreadPlan(thread_id, kept, gone, size, bool(drop) and drop == view.places)
 
-    async def apply(self, plan: ThreadPlan) -> Removed:
-        """Remove what the plan names, without what must stay by now."""
+    def shorten(self, do: Do, thread_id: str, choice: Choice, now: float) -> AsyncIterator[Pruned]:
+        """Remove what is chosen, a step at a time; a short thread, or a whole one, in one step."""
+        return _Shortening(self._engine, thread_id, choice, now).steps(do)
 
-        def drop(view: View) -> set[retention.Place]:
-            named = plan.drop & view.places
-            if plan.whole and named == view.places:
-                return named
-            return retention.must_stay(view, named)
-
-        return await self._edit(plan.thread_id, drop, time.time(), weigh=False)
-
-    async def prune(self, thread_id: str, policy: Policed, now: float) -> Pruned:
-        """Remove what `policy` lets go."""
-        left = 0
-
-        def drop(view: View) -> set[retention.Place]:
-            nonlocal left
-            found = retention.to_drop(view, policy)
-            left = len(view.places) - len(found)
-            return found
-
-        removed = await self._edit(thread_id, drop, now, weigh=policy.needs_sizes)
-        return Pruned(removed, left)
+    async def once(self, thread_id: str, choice: Choice, now: float) -> Pruned:
+        """Remove what is chosen in one step."""
+        return await _Shortening(self._engine, thread_id, choice, now).once()
 
     async def is_longer(self, thread_id: str, count: int) -> bool:
         """Whether a thread has more checkpoints than so many."""
         return await self._storage.count(thread_id, count + 1) > count
-
-    async def _edit(
-        self,
-        thread_id: str,
-        choose: Callable[[View], set[retention.Place]],
-        now: float,
-        *,
-        weigh: bool,
-    ) -> Removed:
-        edit = Edit()
-
-        def decide(listing: Listing) -> Edit | None:
-            nonlocal edit
-            view = self._view(listing, now)
-            drop = choose(view)
-            if not drop:
-                return None
-            channels = self._engine.delta_channels
-            edit = lineage.remove(listing, drop, (), channels, view.continued(drop))
-            return edit
-
-        removed = await self._storage.edit(thread_id, decide, weigh=weigh)
-        if removed is not None and removed != Removed():
-            self._engine.memory.edited(thread_id, edit)
-        return removed or Removed()
 
     async def retag(self, place: Place, change: Callable[[list[str]], list[str]]) -> bool:
         """Change the tags of a checkpoint (or the head); False if there is none."""
@@ -197,6 +209,93 @@ class Pruner:
                 if ref.kind != ORIGIN:
                     found.setdefault(ref.channel, _Held()).add(row, ref, listing.spines)
         return {channel: held.measured(listing.sizes) for channel, held in sorted(found.items())}
+
+
+class _Shortening:
+    """One thread while parts of it are removed."""
+
+    def __init__(self, engine: Engine, thread_id: str, choice: Choice, now: float) -> None:
+        self._engine, self._storage = engine, engine.storage
+        self._thread_id, self._choice, self._now = thread_id, choice, now
+        self._watched: Watched | None = None
+        self._steps: list[Step] = []
+        self._left = 0
+
+    async def steps(self, do: Do) -> AsyncIterator[Pruned]:
+        if not await do(self._is_long(), writes=False):
+            yield await do(self.once())
+            return
+        if not await do(self._has_much(), writes=False):
+            yield Pruned(Removed(), self._left)
+            return
+        patience = time.monotonic() + PATIENCE
+        while time.monotonic() < patience and await do(self._plan(), writes=False):
+            while self._steps:
+                began = time.monotonic()
+                removed = await do(self._next())
+                if removed is None:
+                    break
+                if self._steps:
+                    await do.rest(max(SHORTEST, REST * (time.monotonic() - began)))
+                yield Pruned(removed, self._left, more=bool(self._steps))
+                patience = time.monotonic() + PATIENCE
+            else:
+                return
+        yield await do(self.once())
+
+    async def _is_long(self) -> bool:
+        return await self._storage.count(self._thread_id, MOST + 1) > MOST
+
+    def _view(self, listing: Listing) -> tuple[View, set[retention.Place]]:
+        view = View(listing, self._engine.loads, self._now)
+        drop = self._choice.choose(view)
+        self._left = len(view.places) - len(drop)
+        return view, drop
+
+    async def _has_much(self) -> bool:
+        """Whether anything goes: that is asked often, and must not cost a write."""
+        listing = await self._storage.survey(self._thread_id, weigh=self._choice.weigh)
+        return listing is not None and bool(self._view(listing)[1])
+
+    async def _plan(self) -> bool:
+        """Look at the thread, and plan the steps; False if it goes whole, or has gone."""
+        self._watched = await self._storage.watch(self._thread_id, weigh=self._choice.weigh)
+        if self._watched is None:
+            return False
+        view, drop = self._view(self._watched.listing)
+        if not self._left:
+            return False
+        self._steps = shortening.plan(view, drop, self._engine.delta_channels) or [Step()]
+        return True
+
+    async def _next(self) -> Removed | None:
+        """Carry out the next step; None if something that was written stands against it."""
+        assert self._watched is not None
+        step = self._steps[0]
+        done = await self._storage.trim(self._watched, step, last=len(self._steps) == 1)
+        if done is None:
+            return None
+        del self._steps[0]
+        removed, self._watched = done
+        self._engine.memory.edited(self._thread_id, step)
+        return removed
+
+    async def once(self) -> Pruned:
+        edit = Edit()
+
+        def decide(listing: Listing) -> Edit | None:
+            nonlocal edit
+            view, drop = self._view(listing)
+            if not drop:
+                return None
+            channels = self._engine.delta_channels
+            edit = lineage.remove(listing, drop, (), channels, view.continued(drop))
+            return edit
+
+        removed = await self._storage.edit(self._thread_id, decide, weigh=self._choice.weigh)
+        if removed is not None and removed != Removed():
+            self._engine.memory.edited(self._thread_id, edit)
+        return Pruned(removed or Removed(), self._left)
 
 
 @dataclass(slots=True)

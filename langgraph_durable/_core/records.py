@@ -13,6 +13,7 @@ from collections.abc import (
     Callable,
     Collection,
     Container,
+    Iterable,
     Iterator,
     Mapping,
     Sequence,
@@ -397,3 +398,18 @@ class Edit:
     """What the added items claim in artifact stores, by number."""
     epochs: tuple[int, int] | None = None
     """Of the thread before and after, noted by a store that has applied this and can tell."""
+
+    def stays(self, number: int) -> bool:
+        """Whether an item survives."""
+        return number in self.keep
+
+    def stay(self, some: Iterable[int]) -> bool:
+        return self.keep.issuperset(some)
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """All rows of a thread, and what its store needs to tell what has been written since."""
+
+    listing: Listing
+    since: Any

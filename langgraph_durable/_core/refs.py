@@ -21,6 +21,8 @@ import ormsgpack
 from langgraph_durable._core import seal
 
 Runs = tuple[int, ...]
+Stretches = Sequence[tuple[int, int]]
+"""`(first, last)` of runs, in order."""
 
 Finals = Sequence[int]
 """The numbers that the new items of a draft got, in their order."""
@@ -241,3 +243,19 @@ def merged(stretches: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
             last = max(last, high)
     if last >= 0:
         yield first, last
+
+
+def without(stretches: Iterable[tuple[int, int]], others: Stretches) -> Iterator[tuple[int, int]]:
+    """The numbers of `stretches` that none of `others` has; both are in order."""
+    at = 0
+    for low, last in stretches:
+        while at < len(others) and others[at][1] < low:
+            at += 1
+        k, first = at, low
+        while k < len(others) and others[k][0] <= last:
+            if first < others[k][0]:
+                yield first, others[k][0] - 1
+            first = others[k][1] + 1
+            k += 1
+        if first <= last:
+            yield first, last

@@ -229,9 +229,14 @@ def must_stay(view: View, drop: set[Place]) -> set[Place]:
     return set(view.places - kept)
 
 
+def is_call(ns: str) -> bool:
+    """Whether a namespace is for one call of a sub-graph."""
+    return ":" in ns.rpartition("|")[2]
+
+
 def _owner(view: View, ns: str) -> Place | None:
     """The checkpoint whose task called the sub-graph that `ns` is for; None if it is not one."""
-    if ":" not in ns.rpartition("|")[2]:
+    if not is_call(ns):
         return None
     parents = view.metadata(view.newest_first[ns][0]).get("parents")
     if not isinstance(parents, dict) or not parents:

@@ -29,8 +29,10 @@ from langgraph_durable._core.records import (
     Removed,
     Selection,
     Stored,
+    Watched,
     WritesDraft,
 )
+from langgraph_durable._core.shortening import Step
 
 
 class Stale(Exception):
@@ -78,6 +80,21 @@ class Storage(Protocol):
         """Apply what `decide` makes of the thread, in a new epoch; None if there is no thread.
 
         Nothing happens if it makes nothing of it. `weigh` fills in `Listing.sizes`.
+        """
+
+    async def watch(self, thread_id: str, *, weigh: bool = False) -> Watched | None:
+        """All rows of a thread, to be followed by some `trim`; None if there is no thread.
+
+        Nobody is kept from writing meanwhile.
+        """
+
+    async def trim(
+        self, watched: Watched, step: Step, *, last: bool
+    ) -> tuple[Removed, Watched] | None:
+        """Apply one step to what was watched, in a new epoch; what to go on with.
+
+        None, and nothing has happened, if what was written since stands against it: then watch
+        again. After the last one nothing is watched any more.
         """
 
     async def drop(self, thread_id: str) -> Removed | None:

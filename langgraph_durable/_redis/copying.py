@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from langgraph_durable._core.dumps import Dump, exists_already, taken
 from langgraph_durable._redis import keys, rows
+from langgraph_durable._redis.looking import look
 from langgraph_durable._redis.marks import Seen
-from langgraph_durable._redis.reading import ask, fields
-from langgraph_durable._redis.removing import apply, chunked, look, patiently, writes_words
+from langgraph_durable._redis.reading import ask, fields, patiently
+from langgraph_durable._redis.removing import apply, chunked, writes_words
 from langgraph_durable._redis.requests import Command, Word
 from langgraph_durable._redis.writing import Context, announcements
 from langgraph_durable.errors import StorageBusy

@@ -7,7 +7,9 @@ together, and otherwise it is read again.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import itertools
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -26,11 +28,20 @@ from langgraph_durable.errors import CorruptionError, StorageBusy
 
 T = TypeVar("T")
 
-TRIES = 20
+TRIES, PATIENCE = 20, 20.0
+"""How often, and for how many seconds, something is tried that others make void meanwhile."""
 MANY = 1000
 """Fields asked for by one command, commands sent in one request."""
 GENERATIONS = 32
 """Ancestors fetched at once; four times as many each time that was not enough."""
+
+
+def patiently() -> Iterator[None]:
+    end = time.monotonic() + PATIENCE
+    for tries in itertools.count(1):
+        yield
+        if tries >= TRIES and time.monotonic() > end:
+            return
 
 
 def about(thread_id: str | None) -> str:
@@ -116,7 +127,7 @@ async def steadily(
     context: Context, thread_id: str, read: Callable[[Mark], Awaitable[T]]
 ) -> T | None:
     """What `read` gives while the epoch stands still; None if there is no thread."""
-    for _ in range(TRIES):
+    for _ in patiently():
         before = await _state(context, thread_id)
         if before is None:
             return None
@@ -130,7 +141,7 @@ async def steadily(
         if await _state(context, thread_id) is before:
             return found
     raise StorageBusy(
-        f"thread {thread_id!r}: others removed parts of it {TRIES} times while it was being read"
+        f"thread {thread_id!r}: others removed parts of it all the time while it was being read"
     )
 
 

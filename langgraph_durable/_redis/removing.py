@@ -1,17 +1,15 @@
-"""The verbs that remove: `edit`, `drop`; a life's end, and the index.
+"""The verbs that remove: `edit`, `trim`, `drop`; a life's end, and the index.
 
 `edit` looks at a whole thread, decides here, and sends all changes in one script that does nothing
-if the thread has changed since; then it looks again. `copying` does the same.
+if the thread has changed since; then it looks again. `copying` does the same. `trim` goes on with
+what is left of the thread after its own last step, and leaves looking again to the caller.
 """
 
 from __future__ import annotations
 
-import functools
-import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from langgraph_durable._core import seal
@@ -21,132 +19,22 @@ from langgraph_durable._core.records import (
     Listing,
     Measured,
     Removed,
+    Watched,
     WriteRow,
 )
-from langgraph_durable._core.refs import Ref, Runs
 from langgraph_durable._core.retention import id_at
+from langgraph_durable._core.shortening import Step
 from langgraph_durable._redis import keys, rows
 from langgraph_durable._redis.listing import threads, tidy
+from langgraph_durable._redis.looking import Whole, look, sizes
 from langgraph_durable._redis.marks import Seen, new_epoch, new_token
-from langgraph_durable._redis.reading import MANY, about, ask, fetch, fields, steadily
+from langgraph_durable._redis.reading import MANY, about, ask, patiently
 from langgraph_durable._redis.requests import Call, Command, Request, Word
 from langgraph_durable._redis.writing import Context, announcements, refuse
-from langgraph_durable.errors import CorruptionError, StorageBusy, StorageFull
+from langgraph_durable.errors import StorageBusy, StorageFull
 
-TRIES, PATIENCE = 20, 20.0
-"""How often, and for how many seconds, something is tried that others' writes make void."""
 TOMB = 7 * 86_400_000
 """Milliseconds for which late writes of a deleted thread are told apart."""
-
-
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """All of a thread but its items, from one moment (or the script will notice)."""
-
-    seen: Seen
-    listing: Listing
-    items: set[int]
-    runs: frozenset[str]
-    writes: dict[bytes, list[bytes]]
-    """The fields that hold the writes of a place."""
-    claims: dict[bytes, bytes]
-    """By field."""
-
-
-async def look(context: Context, thread_id: str, *, weigh: bool = False) -> Whole | None:
-    """All of a thread but its items; again, if a removal came in between."""
-
-    async def read(mark: object) -> Whole | None:
-        return await _look_once(context, thread_id, weigh)
-
-    return await steadily(context, thread_id, read)
-
-
-async def _look_once(context: Context, thread_id: str, weigh: bool) -> Whole | None:
-    at = context.keys.thread(thread_id)
-    state, names = await ask(thread_id, [("HMGET", at.hash, "e", "v", "k"), ("HKEYS", at.hash)])
-    if state[0] is None:
-        if (await ask(thread_id, [("PTTL", at.places)]))[0] == -1:
-            refuse(thread_id, [b"BROKEN"])
-        return None
-    by_kind: dict[bytes, list[bytes]] = {}
-    for name in names:
-        by_kind.setdefault(name[:1], []).append(name)
-
-    async def read(kind: bytes) -> dict[bytes, bytes]:
-        wanted = by_kind.get(kind, [])
-        values = await fields(thread_id, at.hash, wanted)
-        return {
-            name[1:]: value for name, value in zip(wanted, values, strict=True) if value is not None
-        }
-
-    checkpoints, heads = await read(b"c"), await read(b"h")
-    pages, tasks = await read(b"w"), await read(b"t")
-    made = [rows.unpack_checkpoint(*keys.unplace(place), row) for place, row in checkpoints.items()]
-    named: dict[bytes, list[rows.Listed]] = {}
-    fields_of: dict[bytes, list[bytes]] = {}
-    for name, page in pages.items():
-        place = name.partition(b":")[2]
-        named.setdefault(place, []).extend(rows.listed(page))
-        fields_of.setdefault(place, []).append(b"w" + name)
-    lacks = {d for own in named.values() for packed, d in own if packed is None} - tasks.keys()
-    if lacks:
-        # What was not there at first is new, unless nobody has written since: then it is lost.
-        [version] = await ask(thread_id, [("HGET", at.hash, "v")])
-        if version != state[1]:
-            named = {
-                place: [each for each in own if each.digest not in lacks]
-                for place, own in named.items()
-            }
-    writes: list[WriteRow] = []
-    for place, own in named.items():
-        fields_of[place] += [keys.task_field(d) for packed, d in own if packed is None]
-        packed = [tasks.get(digest) if inside is None else inside for inside, digest in own]
-        writes += rows.tasks_or_lost(thread_id, *keys.unplace(place), packed)
-    items = {int(name[1:]) for name in by_kind.get(b"i", ())}
-    listing = Listing(
-        thread_id,
-        tuple(made),
-        tuple(writes),
-        {keys.decoded(ns): keys.id_text(id) for ns, id in heads.items()},
-        await _spines(context, thread_id, [*made, *writes]),
-        await _sizes(context, thread_id, items) if weigh else {},
-    )
-    runs = frozenset(keys.decoded(name[1:]) for name in by_kind.get(b"r", ()))
-    seen = Seen(state[0], int(state[1]), state[2])
-    claims = {b"a" + name: claim for name, claim in (await read(b"a")).items()}
-    return Whole(seen, listing, items, runs, fields_of, claims)
-
-
-async def _spines(
-    context: Context, thread_id: str, made: Iterable[CheckpointRow | WriteRow]
-) -> Callable[[int], Runs]:
-    """Looks up the runs of every spine item that the rows name; read now, verified when used."""
-    refs: list[Ref] = []
-    for row in made:
-        with suppress(CorruptionError):  # whoever keeps this row will hear of it
-            refs += rows.refs(thread_id, row)
-    spines = [ref._replace(runs=ref.spine, spine=()) for ref in refs if ref.spine]
-    stored = await fetch(thread_id, context.keys.thread(thread_id), spines)
-
-    @functools.cache
-    def look_up(number: int) -> Runs:
-        blob = stored.get(number, b"")
-        try:
-            seal.open_item(seal.log_seed(thread_id), number, blob)
-        except seal.Damaged as error:
-            raise seal.damaged(f"thread {thread_id!r}, item {number}", error) from error
-        return seal.peek_spine(blob)
-
-    return look_up
-
-
-def patiently() -> Iterator[None]:
-    end = time.monotonic() + PATIENCE
-    for tries in itertools.count(1):
-        yield
-        if tries >= TRIES and time.monotonic() > end:
-            return
 
 
 async def apply(
@@ -197,12 +85,7 @@ async def edit(
                 return dropped
             continue
         removed = await _weighed(context, thread_id, left)
-        before = context.marks.get(thread_id)
-        if seen := await apply(context, thread_id, whole.seen, left.commands()):
-            if before is not None and whole.seen.follows(before.seen):
-                after = context.marks.see(thread_id, seen, before.following)
-                plan.epochs = before.stamp, after.stamp
-            await _unannounce(context, thread_id, left.gone_runs)
+        if await _carry_out(context, thread_id, left):
             return removed
     raise StorageBusy(
         f"thread {thread_id!r}: others wrote to it all the time while parts of it were to be "
@@ -210,27 +93,43 @@ async def edit(
     )
 
 
+async def trim(context: Context, watched: Watched, step: Step) -> tuple[Removed, Watched] | None:
+    if not step.drop:
+        return Removed(), watched
+    whole: Whole = watched.since
+    left = Left(whole, step)
+    thread_id = whole.listing.thread_id
+    removed = await _weighed(context, thread_id, left)
+    if not (seen := await _carry_out(context, thread_id, left)):
+        return None
+    return removed, Watched(watched.listing, left.whole_now(seen))
+
+
+async def watch(context: Context, thread_id: str, weigh: bool) -> Watched | None:
+    whole = await look(context, thread_id, weigh=weigh)
+    return None if whole is None else Watched(whole.listing, whole)
+
+
+async def _carry_out(context: Context, thread_id: str, left: Left) -> Seen | None:
+    """Do it if the thread is still as it was; then, how it is seen now."""
+    before = context.marks.get(thread_id)
+    seen = await apply(context, thread_id, left.whole.seen, left.commands())
+    if seen is None:
+        return None
+    if before is not None and left.whole.seen.follows(before.seen):
+        after = context.marks.see(thread_id, seen, before.following)
+        left.plan.epochs = before.stamp, after.stamp
+    await _unannounce(context, thread_id, left.gone_runs)
+    return seen
+
+
 async def _weighed(context: Context, thread_id: str, left: Left) -> Removed:
     """What an edit removes."""
-    before, plan = left.whole.listing, left.plan
-    gone = [row for row in before.rows if (row.ns, row.id) in plan.drop]
-    stay = set(left.writes)
-    writes = [write for write in before.writes if write not in stay]
-    items = left.whole.items - plan.keep
-    sizes = await _sizes(context, thread_id, items)
-    size = sum(len(row.refs) + len(row.body) for row in gone) + sum(sizes.values())
-    size += sum(len(write.refs) + len(write.body) for write in writes)
-    return Removed(len(gone), len(writes), len(items), size, len(left.gone_claims))
-
-
-async def _sizes(context: Context, thread_id: str, items: Iterable[int]) -> dict[int, int]:
-    at, order = context.keys.thread(thread_id), sorted(items)
-    sizes: dict[int, int] = {}
-    for start in range(0, len(order), MANY):
-        some = order[start : start + MANY]
-        commands: list[Command] = [("HSTRLEN", at.hash, keys.item_field(n)) for n in some]
-        sizes.update(zip(some, await ask(thread_id, commands), strict=True))
-    return sizes
+    gone: list[CheckpointRow | WriteRow] = [*left.gone_rows, *left.gone_writes]
+    found = await sizes(context, thread_id, left.gone_items)
+    size = sum(len(row.refs) + len(row.body) for row in gone) + sum(found.values())
+    counts = len(left.gone_rows), len(left.gone_writes), len(left.gone_items)
+    return Removed(*counts, size, len(left.gone_claims))
 
 
 async def survey(context: Context, thread_id: str, weigh: bool) -> Listing | None:
@@ -270,19 +169,35 @@ class Left:
         self.whole, self.plan = whole, plan
         replaced = {(row.ns, row.id): row for row in plan.replace}
         taken_back = set(plan.drop_writes)
-        self.rows = [
-            replaced.get((row.ns, row.id), row)
-            for row in whole.listing.rows
-            if (row.ns, row.id) not in plan.drop
-        ] + plan.add
-        self.writes = [
-            write
-            for write in whole.listing.writes
-            if (write.ns, write.id) not in plan.drop and write not in taken_back
-        ] + plan.add_writes
+        self.rows: list[CheckpointRow] = []
+        self.gone_rows: list[CheckpointRow] = []
+        for row in whole.listing.rows:
+            place = row.ns, row.id
+            if place in plan.drop:
+                self.gone_rows.append(row)
+            else:
+                self.rows.append(replaced.get(place, row))
+        self.writes: list[WriteRow] = []
+        self.gone_writes: list[WriteRow] = []
+        for write in whole.listing.writes:
+            goes = (write.ns, write.id) in plan.drop or (taken_back and write in taken_back)
+            (self.gone_writes if goes else self.writes).append(write)
+        self.rows += plan.add
+        self.writes += plan.add_writes
         stay = {row.run for row in self.rows} | {write.run for write in self.writes}
         self.gone_runs = [run for run in whole.runs if run not in stay]
-        self.gone_claims = [f for f in whole.claims if keys.claimer(f) not in plan.keep]
+        self.gone_items = {n for n in whole.items if not plan.stays(n)}
+        self.gone_claims = [f for f in whole.claims if not plan.stays(keys.claimer(f))]
+
+    def whole_now(self, seen: Seen) -> Whole:
+        """The thread as an edit that adds nothing has left it."""
+        old, rows, writes = self.whole, tuple(self.rows), tuple(self.writes)
+        moved = {ns: head for ns, head in {**old.listing.heads, **self.plan.heads}.items() if head}
+        listing = replace(old.listing, rows=rows, writes=writes, heads=moved)
+        gone = set(self.gone_claims)
+        claims = {f: claim for f, claim in old.claims.items() if f not in gone}
+        runs = old.runs.difference(self.gone_runs)
+        return Whole(seen, listing, old.items - self.gone_items, runs, old.writes, claims)
 
     def _check(self, writes: Iterable[WriteRow]) -> None:
         """Before they are packed anew: what is damaged could not be told from what was whole."""
@@ -313,7 +228,7 @@ class Left:
         came = {(row.ns, row.id) for row in plan.add}
         kept = [write for write in self.writes if (write.ns, write.id) in thinned | came]
         self._check(kept)
-        gone += map(keys.item_field, self.whole.items - plan.keep)
+        gone += map(keys.item_field, self.gone_items)
         gone += self.gone_claims
         new += ("q", len(self.rows), *writes_words(kept))
         for n, blob in plan.add_items.items():

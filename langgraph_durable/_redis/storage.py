@@ -18,8 +18,10 @@ from langgraph_durable._core.records import (
     Removed,
     Selection,
     Stored,
+    Watched,
     WritesDraft,
 )
+from langgraph_durable._core.shortening import Step
 from langgraph_durable._redis import claims, copying, listing, reading, removing, writing
 from langgraph_durable._redis.formats import Format
 from langgraph_durable._redis.rows import Accept
@@ -69,6 +71,16 @@ class RedisStorage:
     ) -> Removed | None:
         await self._format.check(writes=True)
         return await removing.edit(self.context, thread_id, decide, weigh)
+
+    async def watch(self, thread_id: str, *, weigh: bool = False) -> Watched | None:
+        await self._format.check(writes=True)
+        return await removing.watch(self.context, thread_id, weigh)
+
+    async def trim(
+        self, watched: Watched, step: Step, *, last: bool
+    ) -> tuple[Removed, Watched] | None:
+        await self._format.check(writes=True)
+        return await removing.trim(self.context, watched, step)
 
     async def drop(self, thread_id: str) -> Removed | None:
         await self._format.check(writes=True)

@@ -39,6 +39,7 @@ from langgraph_durable._core.records import (
     Removed,
     Selection,
     Stored,
+    Watched,
     WritesDraft,
 )
 from langgraph_durable._sqlite import removing, stock
@@ -339,6 +340,9 @@ class AdoptingStorage(SqliteStorage):
         self, thread_id: str, decide: Callable[[Listing], Edit | None], *, weigh: bool = False
     ) -> Work[Removed | None]:
         return self._first((thread_id,), super().edit(thread_id, decide, weigh=weigh))
+
+    def watch(self, thread_id: str, *, weigh: bool = False) -> Work[Watched | None]:
+        return self._first((thread_id,), super().watch(thread_id, weigh=weigh))
 
     async def drop(self, thread_id: str) -> Removed | None:
         """A thread goes from both places at once, also one that cannot be read."""

@@ -20,6 +20,8 @@ class ThreadNote:
 
     tid: int
     epoch: int
+    watched: int = 0
+    """Whether writes are to be noted, see `watching`."""
     following: int | None = None
     """The number of the next item."""
     heads: dict[str, str | None] = field(default_factory=dict)

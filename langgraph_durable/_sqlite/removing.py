@@ -1,4 +1,4 @@
-"""The verbs that remove: `edit`, `drop`, `replace`, `reclaim`."""
+"""The verbs that remove: `edit`, `trim`, `drop`, `replace`, `reclaim`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 
 from langgraph_durable._core.dumps import Dump
-from langgraph_durable._core.records import Edit, Listing, Removed
+from langgraph_durable._core.records import Edit, Listing, Removed, Watched
+from langgraph_durable._core.refs import Stretches
 from langgraph_durable._core.seal import name
-from langgraph_durable._sqlite import measuring, rows, tombs, writing
+from langgraph_durable._core.shortening import Step
+from langgraph_durable._sqlite import measuring, rows, tombs, watching, writing
 from langgraph_durable._sqlite.notes import Notes
-from langgraph_durable._sqlite.rows import Connection, Name
+from langgraph_durable._sqlite.rows import Connection, Name, new_epoch
 from langgraph_durable._sqlite.schema import BITS, MOST_ITEMS
-from langgraph_durable._sqlite.writing import new_epoch, restore
+from langgraph_durable._sqlite.writing import restore
 
 PAGES = 64
 """Pages that a removal gives back at once, so that it stays short."""
@@ -36,7 +38,7 @@ def drop(conn: Connection, notes: Notes, thread_id: str) -> Removed | None:
         {"tid": tid},
     )
     _forget_runs(conn, tid, [run for (run,) in runs])
-    for table in ("checkpoints", "writes", "tallies", "threads"):
+    for table in ("checkpoints", "writes", "tallies", "touched", "threads"):
         conn.execute(f"DELETE FROM lgd_{table} WHERE tid = ?", (tid,))
     conn.execute("DELETE FROM lgd_heads WHERE thread_id = ?", (name(thread_id),))
     return Removed(*measured[:4], claims, _give_back(conn))
@@ -76,9 +78,8 @@ def edit(
     _move_heads(conn, thread_id, tid, plan)
     items, size, claims = _keep_items(conn, tid, plan.keep)
     _add_rows(conn, tid, plan)
-    old, new = rows.epoch(conn, tid), new_epoch()
-    conn.execute("UPDATE lgd_threads SET epoch = ? WHERE tid = ?", (new, tid))
-    plan.epochs = old, new
+    _begin_epoch(conn, tid, plan)
+    watching.forget(conn, tid)
     freed = _give_back(conn)
     gone = [row for row in before.rows if (row.ns, row.id) in plan.drop]
     left = Counter(row.run for row in (*before.rows, *plan.add))
@@ -89,6 +90,37 @@ def edit(
     size += sum(len(row.refs) + len(row.body) for row in gone)
     size += sum(len(write.refs) + len(write.body) for write in writes)
     return Removed(len(gone), len(writes), items, size, claims, freed)
+
+
+def _begin_epoch(conn: Connection, tid: int, plan: Edit) -> int:
+    old, new = rows.epoch(conn, tid), new_epoch()
+    conn.execute("UPDATE lgd_threads SET epoch = ? WHERE tid = ?", (new, tid))
+    plan.epochs = old, new
+    return new
+
+
+def trim(
+    conn: Connection, notes: Notes, watched: Watched, step: Step, last: bool
+) -> tuple[Removed, Watched] | None:
+    if watching.is_against(conn, watched, step):
+        return None
+    thread_id, since = watched.listing.thread_id, watched.since
+    tid = since.tid
+    notes.threads.pop(thread_id, None)
+    removed = Removed()
+    if step.drop:
+        _remove_rows(conn, tid, step)
+        _move_heads(conn, thread_id, tid, step)
+        items, size, claims = _free_items(conn, tid, step.free)
+        runs = set(step.runs) - watching.runs_since(conn, since)
+        _forget_runs(conn, tid, map(name, runs))
+        since = since._replace(epoch=_begin_epoch(conn, tid, step))
+        gone = step.records
+        removed = gone._replace(items=items, bytes=gone.bytes + size, artifacts=claims)
+        removed = removed._replace(reclaimed=_give_back(conn))
+    if last:
+        watching.forget(conn, tid)
+    return removed, Watched(watched.listing, since)
 
 
 def _forget_runs(conn: Connection, tid: int, runs: Iterable[Name | None]) -> None:
@@ -156,21 +188,28 @@ def _move_heads(conn: Connection, thread_id: str, tid: int, plan: Edit) -> None:
 
 def _keep_items(conn: Connection, tid: int, keep: Collection[int]) -> tuple[int, int, int]:
     """Remove the gaps between the items that stay; how many items, bytes and claims that were."""
+    following, gaps = 0, list[tuple[int, int]]()
+    for n in [*sorted(keep), MOST_ITEMS + 1]:
+        if n > following:
+            gaps.append((following, n - 1))
+        following = n + 1
+    return _free_items(conn, tid, gaps)
+
+
+def _free_items(conn: Connection, tid: int, gone: Stretches) -> tuple[int, int, int]:
     start = tid << BITS
-    following = items = size = claims = 0
+    items = size = claims = 0
     any_claim = conn.execute(
         "SELECT 1 FROM lgd_claims WHERE key BETWEEN ? AND ? LIMIT 1", (start, start + MOST_ITEMS)
     ).fetchone()
-    for n in [*sorted(keep), MOST_ITEMS + 1]:
-        if n > following:
-            gone = conn.execute(
-                "DELETE FROM lgd_items WHERE key BETWEEN ? AND ? RETURNING length(body)",
-                (start + following, start + n - 1),
-            ).fetchall()
-            items += len(gone)
-            size += sum(length for (length,) in gone)
-            if any_claim:
-                sql = "DELETE FROM lgd_claims WHERE key BETWEEN ? AND ?"
-                claims += conn.execute(sql, (start + following, start + n - 1)).rowcount
-        following = n + 1
+    for first, last in gone:
+        found = conn.execute(
+            "DELETE FROM lgd_items WHERE key BETWEEN ? AND ? RETURNING length(body)",
+            (start + first, start + last),
+        ).fetchall()
+        items += len(found)
+        size += sum(length for (length,) in found)
+        if any_claim:
+            sql = "DELETE FROM lgd_claims WHERE key BETWEEN ? AND ?"
+            claims += conn.execute(sql, (start + first, start + last)).rowcount
     return items, size, claims

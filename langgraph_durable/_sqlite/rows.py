@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import sqlite3
 from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
 from langgraph_durable._core import seal
 from langgraph_durable._core.records import CheckpointRow, Items, Listing, WriteRow
-from langgraph_durable._core.refs import Ref, Runs, merged, spans, unpack_refs
+from langgraph_durable._core.refs import Ref, Runs, Spines, merged, spans, unpack_refs
 from langgraph_durable._core.seal import name, unname
 from langgraph_durable._sqlite.schema import BITS, MOST_ITEMS
 
@@ -135,14 +136,6 @@ def listing(conn: Connection, thread_id: str, tid: int, *, weigh: bool = False) 
     writes = conn.execute(f"SELECT {WRITE} FROM lgd_writes WHERE tid = ?", (tid,))
     heads = conn.execute("SELECT ns, id FROM lgd_heads WHERE thread_id = ?", (name(thread_id),))
 
-    def spines(number: int) -> Runs:
-        stored = _fetch(conn, tid, [(number, number)]).get(number, b"")
-        try:
-            seal.open_item(seal.log_seed(thread_id), number, stored)
-        except seal.Damaged as error:
-            raise seal.damaged(f"thread {thread_id!r}, item {number}", error) from error
-        return seal.peek_spine(stored)
-
     start = tid << BITS
     sizes = dict(conn.execute(_SIZES, (start, start, start | MOST_ITEMS))) if weigh else {}
     return Listing(
@@ -150,6 +143,26 @@ def listing(conn: Connection, thread_id: str, tid: int, *, weigh: bool = False) 
         tuple(map(checkpoint, rows)),
         tuple(map(write, writes)),
         {unname(ns): unname(id) for ns, id in heads},
-        functools.cache(spines),
+        spines(conn, thread_id, tid),
         sizes,
     )
+
+
+def spines(conn: Connection, thread_id: str, tid: int) -> Spines:
+    """Looks up the runs of spine items, inside this transaction."""
+
+    @functools.cache
+    def look_up(number: int) -> Runs:
+        stored = _fetch(conn, tid, [(number, number)]).get(number, b"")
+        try:
+            seal.open_item(seal.log_seed(thread_id), number, stored)
+        except seal.Damaged as error:
+            raise seal.damaged(f"thread {thread_id!r}, item {number}", error) from error
+        return seal.peek_spine(stored)
+
+    return look_up
+
+
+def new_epoch() -> int:
+    """A number that no epoch of this thread has had or will have."""
+    return int.from_bytes(os.urandom(7), "little")

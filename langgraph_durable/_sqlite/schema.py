@@ -4,7 +4,8 @@ Tables carry a prefix because the file may be somebody's application database. A
 and an item's number make one integer key, so that a list is a stretch of one b-tree, with 4 KB of
 a row in the leaf. Names are `ANY` because a name is TEXT, or BLOB if it holds lone surrogates. A
 tally counts the rows of writes that a checkpoint has, so that one that goes missing is noticed. A
-claim has the key of the item that makes it.
+claim has the key of the item that makes it. While a thread is watched, because parts of it are
+being removed, whoever writes to it notes the place as touched.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ CREATE TABLE lgd_format (version INTEGER NOT NULL) STRICT;
 CREATE TABLE lgd_threads (
     tid       INTEGER PRIMARY KEY AUTOINCREMENT,
     thread_id ANY NOT NULL UNIQUE,
+    watched   INTEGER NOT NULL DEFAULT 0,
     epoch     INTEGER NOT NULL
 ) STRICT;
 
@@ -98,6 +100,14 @@ CREATE TABLE lgd_tombs (
     thread_id ANY PRIMARY KEY NOT NULL,
     id        ANY NOT NULL,
     time      INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE lgd_touched (
+    tid    INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    ns     ANY NOT NULL,
+    id     ANY NOT NULL,
+    PRIMARY KEY (tid, number)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE lgd_runs (

@@ -24,9 +24,11 @@ from langgraph_durable._core.records import (
     Removed,
     Selection,
     Stored,
+    Watched,
     WritesDraft,
 )
-from langgraph_durable._sqlite import claims, measuring, reading, removing, writing
+from langgraph_durable._core.shortening import Step
+from langgraph_durable._sqlite import claims, measuring, reading, removing, watching, writing
 from langgraph_durable._sqlite.notes import Notes
 from langgraph_durable._sqlite.rows import Accept, Connection
 
@@ -135,6 +137,17 @@ class SqliteStorage:
         self, thread_id: str, decide: Callable[[Listing], Edit | None], *, weigh: bool = False
     ) -> Removed | None:
         return await _write(removing.edit, thread_id, thread_id, decide, weigh)
+
+    async def watch(self, thread_id: str, *, weigh: bool = False) -> Watched | None:
+        while await _write(watching.watch, thread_id, thread_id):
+            if found := await _read(watching.read, thread_id, thread_id, weigh):
+                return found
+        return None
+
+    async def trim(
+        self, watched: Watched, step: Step, *, last: bool
+    ) -> tuple[Removed, Watched] | None:
+        return await _write(removing.trim, watched.listing.thread_id, watched, step, last)
 
     async def drop(self, thread_id: str) -> Removed | None:
         return await _write(removing.drop, thread_id, thread_id)

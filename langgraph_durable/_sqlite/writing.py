@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-
 from langgraph_durable._core.dumps import Dump, exists_already, tallies
 from langgraph_durable._core.records import CheckpointDraft, Draft, Stored, WriteRow, WritesDraft
 from langgraph_durable._core.refs import Finals
 from langgraph_durable._core.seal import name, unname
 from langgraph_durable._core.storage import Stale
-from langgraph_durable._sqlite import measuring, rows, tombs
+from langgraph_durable._sqlite import measuring, rows, tombs, watching
 from langgraph_durable._sqlite.notes import Notes, ThreadNote
-from langgraph_durable._sqlite.rows import Connection, Name
+from langgraph_durable._sqlite.rows import Connection, Name, new_epoch
 from langgraph_durable._sqlite.schema import BITS, MOST_ITEMS
 from langgraph_durable.errors import ConcurrentUpdate, CorruptionError
 
@@ -32,6 +30,7 @@ def put(conn: Connection, notes: Notes, draft: CheckpointDraft) -> Stored:
         if not lenient or _is_stored(conn, note.tid, draft.ns, draft.parent):
             raise ConcurrentUpdate(draft.thread_id, draft.parent, head)
     finals, size = _append(conn, note, draft)
+    watching.touch(conn, note, draft)
     row = draft.row(finals)
     values = rows.checkpoint_values(note.tid, row)
     added = conn.execute(f"INSERT OR IGNORE {PUT}", values).rowcount
@@ -65,6 +64,7 @@ def put_writes(conn: Connection, notes: Notes, draft: WritesDraft) -> Stored:
     if not draft.special and taken.issuperset(write.idx for write in draft.ordinary):
         return Stored(note.epoch, (), 0)
     finals, size = _append(conn, note, draft)
+    watching.touch(conn, note, draft)
     new = draft.rows(finals, taken)
     added = sum(_put_write(conn, note.tid, row) for row in new)
     if added:
@@ -95,7 +95,7 @@ def _thread_for(conn: Connection, notes: Notes, draft: Draft) -> ThreadNote:
     """The thread's number and epoch, made if need be; `Stale` if the draft's epoch has passed."""
     note = notes.threads.get(draft.thread_id)
     if note is None:
-        sql = "SELECT tid, epoch FROM lgd_threads WHERE thread_id = ?"
+        sql = "SELECT tid, epoch, watched FROM lgd_threads WHERE thread_id = ?"
         found = conn.execute(sql, (name(draft.thread_id),)).fetchone()
         note = ThreadNote(*found) if found else None
     if draft.root is not None:
@@ -137,11 +137,6 @@ def _new_thread(conn: Connection, key: Name) -> tuple[int, int]:
     epoch = new_epoch()
     sql = "INSERT INTO lgd_threads (thread_id, epoch) VALUES (?, ?) RETURNING tid"
     return conn.execute(sql, (key, epoch)).fetchone()[0], epoch
-
-
-def new_epoch() -> int:
-    """A number that no epoch of this thread has had or will have."""
-    return int.from_bytes(os.urandom(7), "little")
 
 
 def _append(conn: Connection, note: ThreadNote, draft: Draft) -> tuple[Finals, int]:
