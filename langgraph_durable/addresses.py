@@ -14,13 +14,18 @@ loaded, until a put of its own has gone on from there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, cast
 from uuid import UUID
 
 from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata, CheckpointTuple
 
-from langgraph_durable._core.engine import Place
-from langgraph_durable._core.records import GivenId, Guard, Selection
+from langgraph_durable._core.authors import Author, GivenId, ParentId
+from langgraph_durable._core.engine import Place, Restored
+from langgraph_durable._core.records import (
+    Guard,
+    Selection,
+)
 from langgraph_durable.errors import ConfigurationError
 
 LONGEST = 1024
@@ -150,6 +155,12 @@ def guard_for(
     return Guard(sole=sole, lenient=made_up, lead=asked, root=root)
 
 
+def model_of(config: RunnableConfig) -> Author | None:
+    """Who made the checkpoint that is copied, if a put does that."""
+    parent = config["configurable"].get("checkpoint_id")
+    return parent.author if isinstance(parent, ParentId) and not is_by_run(config) else None
+
+
 class going_on:
     """A put that goes on from the checkpoint of its config: that is `continued`, unless it fails.
 
@@ -210,6 +221,25 @@ def sole_writer(config: RunnableConfig, *, strict: bool) -> Callable[[], bool]:
 def config_for(thread_id: str, ns: str, id: str) -> RunnableConfig:
     """The config that names a checkpoint."""
     return {"configurable": {"thread_id": thread_id, "checkpoint_ns": ns, "checkpoint_id": id}}
+
+
+def checkpoint_tuple(restored: Restored, *, asked: bool, by: int = 0) -> CheckpointTuple:
+    """What a caller gets of a checkpoint; the hand of a run knows it again by its id."""
+    thread_id, ns, id = restored.place
+    assert id is not None
+    given, parent = GivenId.of(id, asked=asked, by=by, known=restored.known), restored.parent
+    checkpoint = restored.checkpoint
+    if parent is not None and restored.author is not None:
+        parent = ParentId.of(parent, restored.author)
+    if by:
+        checkpoint["id"] = given
+    return CheckpointTuple(
+        config_for(thread_id, ns, given),
+        cast("Checkpoint", checkpoint),
+        cast("CheckpointMetadata", restored.metadata),
+        None if parent is None else config_for(thread_id, ns, parent),
+        restored.writes,
+    )
 
 
 def selection(config: RunnableConfig | None, before: RunnableConfig | None) -> Selection:

@@ -9,13 +9,14 @@ sub-graph is known to belong to it.
 
 from __future__ import annotations
 
+import os
 from typing import NamedTuple
 
 from langchain_core.runnables import RunnableConfig
 
 from langgraph_durable import addresses
+from langgraph_durable._core.authors import Author, GivenId
 from langgraph_durable._core.engine import Place
-from langgraph_durable._core.records import GivenId
 
 MOST = 10_000
 """Threads, and runs, that are remembered."""
@@ -36,6 +37,8 @@ class Runs:
         self._last: dict[str, str] = {}
         self._began: dict[tuple[int, str], Began] = {}
         """By the address of a run's control, and thread."""
+        self._at: dict[tuple[int, str, str], str] = {}
+        """The checkpoint that a run has stored last, by its hand, thread and namespace."""
 
     def last_put(self, place: Place) -> str | None:
         """What was stored last in the root of the thread."""
@@ -56,6 +59,21 @@ class Runs:
         if addresses.is_by_run(config):
             self._note(config, place.thread_id, new, again=False)
 
+    def author(self, config: RunnableConfig, place: Place) -> Author:
+        """Who stores something at a checkpoint, or goes on from it."""
+        hand, given = hand_of(config), config["configurable"].get("checkpoint_id")
+        if isinstance(given, GivenId):
+            return Author(hand, given.known if given.by == hand else None)
+        is_own = hand and given and self._at.get((hand, place.thread_id, place.ns)) == given
+        return Author(hand, () if is_own else None)
+
+    def storing(self, by: Author, place: Place, new: str) -> None:
+        """From now on a rival may find what the run stores."""
+        if by.hand:
+            if len(self._at) >= MOST:
+                self._at.clear()
+            self._at[by.hand, place.thread_id, place.ns] = new
+
     def _note(self, config: RunnableConfig, thread_id: str, began: str, *, again: bool) -> None:
         control = _control(config)
         key = id(control), thread_id
@@ -72,6 +90,17 @@ class Runs:
             return root
         began = self._began.get((id(_control(config)), place.thread_id))
         return root if began is None else began.id
+
+
+def hand_of(config: RunnableConfig) -> int:
+    """See `records.Author`: as long as a run works, nobody else's control has its address."""
+    control = _control(config) if addresses.is_by_run(config) else None
+    if control is None:
+        return 0
+    return hash((_SECRET, os.getpid(), id(control))) & 0xFFFFFFFF or 1
+
+
+_SECRET = int.from_bytes(os.urandom(7), "little")
 
 
 def _control(config: RunnableConfig) -> object | None:

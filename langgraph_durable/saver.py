@@ -33,12 +33,12 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol, maybe_add_typed_methods
 
 from langgraph_durable import addresses
-from langgraph_durable._core.engine import Engine, Restored, Task
+from langgraph_durable._core.engine import Engine, Task
 from langgraph_durable._core.memory import Memory
 from langgraph_durable._core.metadata import checkpoint_metadata
 from langgraph_durable._core.origin import OnChange
 from langgraph_durable._core.outlines import Outline
-from langgraph_durable._core.records import Cursor, GivenId, Selection
+from langgraph_durable._core.records import Cursor, Selection
 from langgraph_durable._core.serde import ExactSerializer
 from langgraph_durable._core.storage import Storage
 from langgraph_durable.artifacts import Shelf
@@ -46,7 +46,7 @@ from langgraph_durable.automatic import Backend
 from langgraph_durable.errors import ConfigurationError
 from langgraph_durable.keeping import Keeping
 from langgraph_durable.policies import Policy
-from langgraph_durable.runs import Runs
+from langgraph_durable.runs import Runs, hand_of
 from langgraph_durable.schema import StateSchema
 from langgraph_durable.upgrades import Upgrades
 
@@ -167,7 +167,8 @@ class DurableSaver(Keeping, Upgrades, BaseCheckpointSaver[str]):  # type: ignore
             return None
         if restored.origin != self._origin.raw:
             self._notice(restored, running=addresses.is_by_run(config))
-        found = _checkpoint_tuple(restored, asked=place.id is not None)
+        hand = hand_of(config)
+        found = addresses.checkpoint_tuple(restored, asked=place.id is not None, by=hand)
         self._runs.loaded(config, place, found.checkpoint["id"])
         return found
 
@@ -304,8 +305,10 @@ class DurableSaver(Keeping, Upgrades, BaseCheckpointSaver[str]):  # type: ignore
             last_put=self._runs.last_put(place),
             root=self._runs.root_of(config, place),
         )
+        by = addresses.model_of(config) or self._runs.author(config, place)
+        self._runs.storing(by, place, id)
         with addresses.going_on(config):
-            await self._engine.put(self.serde, place, checkpoint, merged, new_versions, guard)
+            await self._engine.put(self.serde, place, checkpoint, merged, new_versions, guard, by)
         self._runs.stored(config, place, id)
         if self._steps is not None:
             await self._steps.after_put(place.thread_id)
@@ -346,7 +349,8 @@ class DurableSaver(Keeping, Upgrades, BaseCheckpointSaver[str]):  # type: ignore
         addresses.check_text("task_path", task_path, most=addresses.LONGEST_PATH, empty=True)
         addresses.check_writes(writes)
         if writes:
-            task = Task(task_id, task_path, addresses.run_in(config))
+            by = self._runs.author(config, place)
+            task = Task(task_id, task_path, addresses.run_in(config), by)
             sole = addresses.sole_writer(config, strict=self._on_conflict == "raise")
             root = self._runs.root_of(config, place)
             await self._engine.put_writes(self.serde, place, writes, task, sole, root)
@@ -423,20 +427,7 @@ class _Pages:
         if self._left is not None:
             self._left -= len(found)
         self.ended = self._cursor is None or self._left == 0
-        return [_checkpoint_tuple(restored, asked=True) for restored in found]
-
-
-def _checkpoint_tuple(restored: Restored, asked: bool) -> CheckpointTuple:
-    thread_id, ns, id = restored.place
-    assert id is not None
-    parent = restored.parent
-    return CheckpointTuple(
-        addresses.config_for(thread_id, ns, GivenId.of(id, asked=asked)),
-        cast("Checkpoint", restored.checkpoint),
-        cast("CheckpointMetadata", restored.metadata),
-        None if parent is None else addresses.config_for(thread_id, ns, parent),
-        restored.writes,
-    )
+        return [addresses.checkpoint_tuple(restored, asked=True) for restored in found]
 
 
 def _checked_keys(keys: Collection[str] | None) -> frozenset[str] | None:

@@ -50,6 +50,16 @@ def check_golden(saver: Any) -> None:
     assert saver.environment(CONFIG)["langgraph"]
 
 
+def check_met(saver: Any) -> None:
+    """What `make.meet` has stored: a checkpoint that was made with one of two runs' writes."""
+    config: Any = {"configurable": {"thread_id": "met"}}
+    history = saver.get_delta_channel_history(config=config, channels=["delta"])["delta"]
+    assert history["writes"] == [("task", "delta", ["own"])]
+    assert history["seed"].value == ["seed"]
+    first = saver.get_tuple(saver.get_tuple(config).parent_config)
+    assert first.pending_writes == [("task", "delta", ["rival"])]
+
+
 def go_on(saver: Any) -> None:
     found = saver.get_tuple(CONFIG)
     checkpoint = {**found.checkpoint, "id": make.ID.format(4)}
@@ -65,6 +75,7 @@ def test_a_golden_file_is_read_and_continued(stored: Path, tmp_path: Path) -> No
     path.write_bytes(gzip.decompress(stored.read_bytes()))
     with SqliteSaver(path) as saver:
         check_golden(saver)
+        check_met(saver)
         go_on(saver)
 
 
@@ -77,6 +88,7 @@ def test_a_golden_redis_store_is_read_and_continued(stored: Path, flavour: str) 
         make.restore(client, json.loads(stored.read_text()))
         with RedisSaver(f"redis://{servers.HOST}:{server.port}/14", prefix=make.PREFIX) as saver:
             check_golden(saver)
+            check_met(saver)
             go_on(saver)
 
 

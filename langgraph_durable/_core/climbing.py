@@ -129,7 +129,7 @@ class Climber:
 
     def named(self, opened: Opened, write: Pending) -> EditedWrite:
         place = write.task_id, write.path, write.idx, write.ref.channel
-        return EditedWrite(*place, None, self.version_of(opened, write), write.run)
+        return EditedWrite(*place, None, self.version_of(opened, write), write.run, write.by)
 
     def parted(self, opened: Opened) -> tuple[list[Pending], dict[int, list[Pending]]]:
         """The pending writes that climb with their checkpoint, and the others by version."""

@@ -8,7 +8,7 @@ there before the draft is returned, and confirmed when its row is written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,6 +16,7 @@ from langgraph.checkpoint.base import WRITES_IDX_MAP
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph_durable._core import lineage
+from langgraph_durable._core.authors import ANYBODY, Author
 from langgraph_durable._core.decoder import Decoder
 from langgraph_durable._core.encoder import Encoder
 from langgraph_durable._core.header import Capsule, Header, Version, split_checkpoint
@@ -30,6 +31,7 @@ from langgraph_durable._core.records import (
     Selection,
     Write,
     WritesDraft,
+    task_aside,
 )
 from langgraph_durable._core.refs import ORIGIN, Ref
 from langgraph_durable._core.restored import Place
@@ -54,6 +56,19 @@ class Task(NamedTuple):
     id: str
     path: str
     run: str | None
+    by: Author = ANYBODY
+    aside: bool = False
+
+    def parted(
+        self, writes: Sequence[tuple[str, Any]], indices: Sequence[int] | None
+    ) -> Iterator[tuple[Sequence[tuple[str, Any]], Sequence[int], Task]]:
+        """Writes some of which a rival has made first: special ones as ever, the others aside."""
+        numbered = list(zip(writes, indices or count(), strict=False))
+        for is_special in (True, False):
+            part = [each for each in numbered if (each[0][0] in WRITES_IDX_MAP) is is_special]
+            if part:
+                own = self if is_special else self._replace(aside=True)
+                yield [pair for pair, _ in part], [n for _, n in part], own
 
 
 class _Base(NamedTuple):
@@ -140,6 +155,7 @@ class Drafter:
         metadata: Mapping[str, Any],
         new_versions: Collection[str],
         guard: Guard,
+        by: Author = ANYBODY,
     ) -> tuple[CheckpointDraft, Sequence[Upload]]:
         """A draft of a checkpoint whose parent is `place.id`, and what it has uploaded."""
         self._reconsider()
@@ -151,7 +167,8 @@ class Drafter:
             schema = self._schema
             # Nothing of another version may be taken over.
             if record.schema != schema or self._versions.is_elsewhere(place):
-                carried = self._versions.carried(serde, place, checkpoint, metadata, encoder)
+                alone = by if guard.sole else ANYBODY
+                carried = self._versions.carried(serde, place, checkpoint, metadata, encoder, alone)
                 capsules = await carried
                 record = Record({}, {}, schema=record.schema)
         entries, fresh, elsewhere, kept = _encoded(encoder, checkpoint, new_versions, record)
@@ -164,6 +181,10 @@ class Drafter:
         header = self._header(checkpoint, metadata, entries, linked, capsules, schema)
         if self._origin is not None:
             header.origin = Ref(NOTE, (encoder.raw(self._origin), 1), ORIGIN)
+        if place.id is not None and by.known is not None and metadata.get(lineage.COUNTERS):
+            header.hand = by.hand
+            needed = {None, *lineage.missing(header)} if by.known else ()
+            header.known = frozenset(each[:2] for each in by.known if each.channel in needed)
         run = metadata.get("run_id")
         run = str(run) if run is not None else None
         packed = await self.packed(encoder)
@@ -300,7 +321,7 @@ class Drafter:
             memory=Pledge(self._memory, thread_id, part, learned),
             ns=place.ns,
             id=place.id or "",
-            task_id=task.id,
+            task_id=task_aside(task.id, task.by.hand) if task.aside else task.id,
             path=task.path,
             run=task.run,
             ordinary=tuple(ordinary),
@@ -309,6 +330,8 @@ class Drafter:
             schema=self._schema,
             sole=sole,
             root=root,
+            by=task.by,
+            aside=task.aside,
         )
         return draft, packed.uploads
 

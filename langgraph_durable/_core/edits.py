@@ -55,6 +55,8 @@ class EditedWrite:
     value: Any
     version: int
     run: str | None = None
+    by: int = 0
+    """Whose hand it is by."""
 
 
 class Noted(NamedTuple):

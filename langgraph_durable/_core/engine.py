@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph_durable._core import claims, lineage, outlines
+from langgraph_durable._core.authors import ANYBODY, Author
 from langgraph_durable._core.climbing import Known
 from langgraph_durable._core.decoder import Decoder
 from langgraph_durable._core.drafting import Drafter, Task, remember
@@ -38,6 +39,7 @@ from langgraph_durable._core.records import (
     Listing,
     Loaded,
     Removed,
+    Rivalled,
     Selection,
 )
 from langgraph_durable._core.restored import Place, Restored
@@ -168,11 +170,7 @@ class Engine:
             for channel, entry in header.entries.items()
         }
         writes = [
-            (
-                w.task_id,
-                w.ref.channel,
-                decoder.value(where, w.ref, w.form, "pending write to"),
-            )
+            (w.task_id, w.ref.channel, decoder.value(where, w.ref, w.form, "pending write to"))
             for w in pending
         ]
         checkpoint = {
@@ -189,6 +187,8 @@ class Engine:
             self._metadata(header),
             writes,
             origin,
+            tuple(w.known for w in pending),
+            header.author,
         )
 
     def _metadata(self, header: Header) -> dict[str, Any]:
@@ -316,12 +316,13 @@ class Engine:
         metadata: Mapping[str, Any],
         new_versions: Collection[str],
         guard: Guard,
+        by: Author = ANYBODY,
     ) -> None:
         """Store a checkpoint whose parent is `place.id`."""
         began = time.perf_counter()
         for _ in range(TRIES):
             draft, uploads = await self.drafter.checkpoint(
-                serde, place, checkpoint, metadata, new_versions, guard
+                serde, place, checkpoint, metadata, new_versions, guard, by
             )
             try:
                 stored = await self.storage.put(draft)
@@ -330,8 +331,7 @@ class Engine:
                 continue
             self.drafter.confirm(uploads)
             if logger.isEnabledFor(logging.DEBUG):
-                saved = Place(place.thread_id, place.ns, draft.id)
-                self._log("saved", saved, metadata, stored.bytes, began)
+                self._log("saved", place._replace(id=draft.id), metadata, stored.bytes, began)
             return
         raise _unsettled(place)
 
@@ -360,6 +360,10 @@ class Engine:
             except Stale:
                 self.memory.forget(thread_id)
                 continue
+            except Rivalled:
+                for part, at, own in task.parted(writes, indices):
+                    await self.put_writes(serde, place, part, own, sole, root, indices=at)
+                return
             self.drafter.confirm(uploads)
             if logger.isEnabledFor(logging.DEBUG):
                 self._log("saved writes of", place, {}, stored.bytes, began)
@@ -431,9 +435,7 @@ class Engine:
         logger.debug(
             "%s thread=%s ns=%s checkpoint=%s step=%s bytes=%d ms=%.2f",
             verb,
-            place.thread_id,
-            place.ns,
-            place.id,
+            *place,
             metadata.get("step"),
             size,
             (time.perf_counter() - began) * 1e3,

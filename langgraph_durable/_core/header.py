@@ -16,6 +16,7 @@ from typing import Any
 import ormsgpack
 
 from langgraph_durable._core import seal
+from langgraph_durable._core.authors import Author, KnownWrite
 from langgraph_durable._core.forms import Form
 from langgraph_durable._core.memory import Entries, Entry
 from langgraph_durable._core.records import CheckpointRow
@@ -56,6 +57,10 @@ class Header:
     """The version of the program's state, where it had a schema."""
     origin: Ref | None = None
     """Where it is noted which program stored this."""
+    hand: int | None = None
+    """Of the parent's writes only those by this hand count, and the `known`; None: all of them."""
+    known: frozenset[tuple[str, int]] = frozenset()
+    """(task id, index) of writes that were there when the parent was loaded."""
 
     def refs(self) -> Refs:
         refs = [entry.ref for entry in self.entries.values()]
@@ -64,6 +69,13 @@ class Header:
         if self.origin is not None:
             refs.append(self.origin)
         return tuple(refs)
+
+    @property
+    def author(self) -> Author | None:
+        """Who made it, if that matters."""
+        if self.hand is None:
+            return None
+        return Author(self.hand, tuple(KnownWrite(*write) for write in self.known))
 
     def body(self) -> bytes:
         table: dict[Any, int] = {}
@@ -98,7 +110,10 @@ class Header:
         flags = self.linked | self.continued << 1
         if self.schema is not None:
             flags |= self.schema + 1 << 8
-        return seal.pack(ormsgpack.packb([*first, self.rest, self.metadata, flags, capsules]))
+        last: list[Any] = [self.rest, self.metadata, flags, capsules]
+        if self.hand is not None:
+            last.append([self.hand, *((seal.name(task), idx) for task, idx in sorted(self.known))])
+        return seal.pack(ormsgpack.packb([*first, *last]))
 
 
 def _plain(kind: type, version: Any) -> Any:
@@ -134,7 +149,8 @@ def read_header(row: CheckpointRow) -> Header:
         raw = ormsgpack.unpackb(seal.unpack(row.body))
         if raw[0] != FORMAT:
             raise seal.Damaged(f"record format {raw[0]!r} is not known to this version")
-        _, spelled, values, bare, seen, rest, metadata, flags, capsules = raw
+        _, spelled, values, bare, seen, rest, metadata, flags, capsules, *made_by = raw
+        hand, *known = made_by[0] if made_by else (None,)
         table = [_lengthened(version) for version in spelled]
         named = [ref for ref in refs if ref.kind == VALUE]
         entries = {
@@ -159,6 +175,8 @@ def read_header(row: CheckpointRow) -> Header:
             capsules=_capsules(refs, capsules),
             schema=(flags >> 8) - 1 if flags >> 8 else None,
             origin=refs[-1] if refs and refs[-1].kind == ORIGIN else None,
+            hand=hand,
+            known=frozenset((seal.unname(task), idx) for task, idx in known),
         )
     except (TypeError, ValueError, IndexError, KeyError) as error:
         raise seal.Damaged(f"the record cannot be read: {error}") from error

@@ -14,16 +14,18 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from langgraph_durable._core import seal
+from langgraph_durable._core.authors import KnownWrite
 from langgraph_durable._core.decoder import Decoder
 from langgraph_durable._core.forms import Form
 from langgraph_durable._core.header import Capsule, Header, read_header
 from langgraph_durable._core.records import (
+    ASIDE,
     CheckpointRow,
     Edit,
+    Forms,
     Items,
     Listing,
     WriteRow,
-    unpack_forms,
 )
 from langgraph_durable._core.refs import (
     CAPSULE,
@@ -54,24 +56,44 @@ class Pending(NamedTuple):
     schema: int | None = None
     """The version of the program that wrote it, if that is known."""
     run: str | None = None
+    by: int = 0
+    aside: bool = False
+
+    @property
+    def known(self) -> KnownWrite:
+        return KnownWrite(self.task_id, self.idx, self.ref.channel)
 
 
-def pending(thread_id: str, rows: Iterable[WriteRow]) -> list[Pending]:
-    """The single writes of `rows`, verified, in the order LangGraph applies them."""
+def pending(thread_id: str, rows: Iterable[WriteRow], *, aside: bool = False) -> list[Pending]:
+    """The single writes of `rows`, verified, in the order LangGraph applies them.
+
+    What was put `aside` is of no use but to `counted`.
+    """
     found = []
     for row in rows:
         try:
-            schema, forms = unpack_forms(row.bare(thread_id).body)
+            body = Forms.unpacked(row.bare(thread_id).body)
+            if body.aside and not aside:
+                continue
             refs = unpack_refs(row.refs)
+            task_id = row.task_id.rpartition(ASIDE)[0] if body.aside else row.task_id
             found += [
-                Pending(row.path, row.task_id, row.idx + k, ref, form, schema, row.run)
-                for k, (ref, form) in enumerate(zip(refs, forms, strict=True))
+                Pending(row.path, task_id, row.idx + k, ref, form, body.schema, row.run, *body[2:])
+                for k, (ref, form) in enumerate(zip(refs, body.forms, strict=True))
             ]
         except (seal.Damaged, ValueError) as error:
             where = f"thread {thread_id!r}, checkpoint {row.id}, writes of task {row.task_id}"
             raise seal.damaged(where, seal.Damaged(str(error))) from error
     found.sort(key=lambda write: write[:3])
     return found
+
+
+def counted(header: Header, writes: Iterable[Pending]) -> list[Pending]:
+    """Those of the parent's writes that a checkpoint was made with, not its rivals' ones."""
+    hand, known = header.hand, header.known
+    if hand is None:
+        return [w for w in writes if not w.aside]
+    return [w for w in writes if w.by == hand or ((w.task_id, w.idx) in known and not w.aside)]
 
 
 class Link(NamedTuple):
@@ -111,7 +133,10 @@ def history(
     headers = [read_row(chain.thread_id, link.row) for link in chain.links]
     if chain.orphan:
         miss_parent(where, headers[-1], chain.links[-1].row)
-    writes = [pending(chain.thread_id, link.writes) for link in chain.links]
+    writes = [
+        counted(child, pending(chain.thread_id, link.writes, aside=True))
+        for child, link in zip(headers[:1] + headers, chain.links, strict=False)
+    ]
     return {channel: _history_of(channel, headers, writes, decoder, where) for channel in channels}
 
 
@@ -291,6 +316,27 @@ def next_head(line: Iterable[CheckpointRow], drop: Collection[tuple[str, str]]) 
     return max(left.keys() - {row.parent for row in left.values()} or left, default=None)
 
 
+def untangled(
+    listing: Listing, delta_channels: Callable[[bytes], Collection[str]]
+) -> dict[tuple[str, str], CheckpointRow]:
+    """Checkpoints whose writes met with a rival's on their parent, as they read without both."""
+    thread = _Thread(listing, delta_channels)
+    found = {}
+    for row in listing.rows:
+        if thread.is_tangled(row, read_row(listing.thread_id, row)):
+            found[row.ns, row.id] = thread.independent(row, orphan=False)
+    return found
+
+
+def missing(header: Header) -> list[str]:
+    """The channels whose value, if they have one, lies with the ancestors."""
+    return [
+        channel
+        for channel in header.versions
+        if channel not in header.entries and channel not in header.capsules
+    ]
+
+
 def _is_snapshot(form: Form) -> bool:
     return isinstance(form, list) and len(form) == 1
 
@@ -325,13 +371,21 @@ class _Thread:
         header.capsules = {**header.capsules, **self._capsules(row, header)}
         return resealed(self.thread_id, row._replace(parent=None if orphan else row.parent), header)
 
+    def _pending(self, row: CheckpointRow) -> list[Pending]:
+        return pending(self.thread_id, self.writes.get((row.ns, row.id), ()), aside=True)
+
+    def is_tangled(self, row: CheckpointRow, header: Header) -> bool:
+        """Whether DeltaChannels leave out some of the parent's writes, or need what lies aside."""
+        parent = self.rows.get((row.ns, row.parent or ""))
+        if header.hand is None or parent is None:
+            return False
+        above, writes = set(missing(header)), self._pending(parent)
+        own = counted(header, writes)
+        return any(w.ref.channel in above and w.aside == (w in own) for w in writes)
+
     def _capsules(self, row: CheckpointRow, header: Header) -> Mapping[str, tuple[Capsule, Ref]]:
-        missing = [
-            channel
-            for channel in header.versions
-            if channel not in header.entries and channel not in header.capsules
-        ]
-        if not missing:
+        above_only = missing(header)
+        if not above_only:
             return {}
         named = set(self._delta_channels(header.metadata))
         above = [(read_row(self.thread_id, parent), parent) for parent in self.ancestors(row)]
@@ -340,7 +394,7 @@ class _Thread:
             miss_parent(f"thread {self.thread_id!r}, checkpoint {last.id}", last_header, last)
         for parent_header, _ in above:
             named.update(self._delta_channels(parent_header.metadata))
-        built = {channel: self._capsule(channel, above) for channel in missing}
+        built = {channel: self._capsule(channel, header, above) for channel in above_only}
         return {
             channel: (capsule, ref)
             for channel, (capsule, ref) in built.items()
@@ -348,13 +402,14 @@ class _Thread:
         }
 
     def _capsule(
-        self, channel: str, above: Iterable[tuple[Header, CheckpointRow]]
+        self, channel: str, child: Header, above: Iterable[tuple[Header, CheckpointRow]]
     ) -> tuple[Capsule, Ref]:
         blocks: list[list[tuple[str, Ref, Form]]] = []
         seed: tuple[Ref, Form] | None = None
         for header, row in above:
-            stored = pending(self.thread_id, self.writes.get((row.ns, row.id), ()))
+            stored = counted(child, self._pending(row))
             blocks.append([(w.task_id, w.ref, w.form) for w in stored if w.ref.channel == channel])
+            child = header
             entry = header.entries.get(channel)
             if entry is not None:
                 seed = entry.ref, entry.form

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, Protocol
 import ormsgpack
 
 from langgraph_durable._core import seal
+from langgraph_durable._core.authors import ANYBODY, Author
 from langgraph_durable._core.refs import Finals, Ref, Refs, Spines, pack_refs, settled
 
 Items = dict[int, bytes]
@@ -84,29 +85,6 @@ def lost_row(ns: str, id: str, stored: bytes) -> CheckpointRow:
 def lost_writes(ns: str, id: str) -> WriteRow:
     """The same for pending writes, or for some that are missing."""
     return WriteRow(ns, id, "?", 0, 0, "", None, b"", b"")
-
-
-class GivenId(str):
-    """A checkpoint id that a saver gave out; LangGraph hands the very object back.
-
-    A string like any other; it is stored, copied and pickled as one.
-    """
-
-    __slots__ = ("asked", "continued")
-
-    asked: bool
-    """The caller had named it, in contrast to one found as the latest."""
-    continued: bool
-    """A put has gone on from it."""
-
-    def __reduce__(self) -> tuple[type[str], tuple[str]]:
-        return str, (str(self),)
-
-    @classmethod
-    def of(cls, id: str, *, asked: bool) -> GivenId:
-        given = cls(id)
-        given.asked, given.continued = asked, False
-        return given
 
 
 class Guard(NamedTuple):
@@ -210,20 +188,48 @@ class CheckpointDraft(Draft):
         return bare.sealed(self.thread_id)
 
 
-def pack_forms(forms: Sequence[object], schema: int | None) -> bytes:
-    """The body of a row of writes; under a schema, with its version."""
-    packed = list(forms)
-    return seal.pack(ormsgpack.packb(packed if schema is None else {"s": schema, "f": packed}))
+class Forms(NamedTuple):
+    """The body of a row of writes."""
+
+    forms: Sequence[Any]
+    schema: int | None = None
+    """The version of the program's state, where it has a schema."""
+    by: int = 0
+    """Whose hand it is by."""
+    aside: bool = False
+    """A rival was first: this counts for what its own hand goes on to, and for nobody else."""
+
+    def packed(self) -> bytes:
+        parts: dict[str, Any] = {"f": list(self.forms)}
+        if self.schema is not None:
+            parts["s"] = self.schema
+        if self.by:
+            parts["b"] = self.by
+        if self.aside:
+            parts["a"] = True
+        return seal.pack(ormsgpack.packb(parts if len(parts) > 1 else parts["f"]))
+
+    @classmethod
+    def unpacked(cls, body: bytes) -> Forms:
+        """The inverse; raises `Damaged` or `ValueError`."""
+        stored = ormsgpack.unpackb(seal.unpack(body))
+        if type(stored) is list:
+            return cls(stored)
+        if type(stored) is dict and {"f"} <= stored.keys() <= {"f", "s", "b", "a"}:
+            return cls(stored["f"], stored.get("s"), stored.get("b", 0), stored.get("a", False))
+        raise seal.Damaged("a record of writes is of a kind that this version does not know")
 
 
-def unpack_forms(body: bytes) -> tuple[int | None, list[Any]]:
-    """The version and the forms of a row of writes; raises `Damaged` or `ValueError`."""
-    stored = ormsgpack.unpackb(seal.unpack(body))
-    if type(stored) is list:
-        return None, stored
-    if type(stored) is dict and set(stored) == {"s", "f"}:
-        return stored["s"], stored["f"]
-    raise seal.Damaged("a record of writes is of a kind that this version does not know")
+ASIDE = "~"
+"""Between the id of a task and the hand, in the row of a write that was put aside."""
+
+
+def task_aside(task_id: str, hand: int) -> str:
+    return f"{task_id}{ASIDE}{hand:08x}"
+
+
+class Rivalled(Exception):
+    """Somebody unknown has written what a draft is about to: put that aside."""
 
 
 class Write(NamedTuple):
@@ -250,6 +256,30 @@ class WritesDraft(Draft):
     """The version of the program's state, where it has a schema."""
     sole: Callable[[], bool] = bool
     """Asked inside the transaction: refuse with `ConcurrentUpdate` unless `id` is the head?"""
+    by: Author = ANYBODY
+    aside: bool = False
+    """See `Forms.aside`."""
+
+    def taken(self, held: Iterable[WriteRow]) -> set[int]:
+        """The indices that stored rows of the same task have taken; `Rivalled` if in a race."""
+        taken: set[int] = set()
+        for row in held:
+            if row.idx >= 0:
+                own = range(row.idx, row.idx + row.width)
+                if any(write.idx in own for write in self.ordinary) and self._is_rival(row):
+                    raise Rivalled
+                taken.update(own)
+        return taken
+
+    def _is_rival(self, row: WriteRow) -> bool:
+        known = self.by.known
+        if known is None or any(w[:2] == (row.task_id, row.idx) for w in known):
+            return False
+        try:
+            return Forms.unpacked(row.bare(self.thread_id).body).by != self.by.hand
+        except (seal.Damaged, ValueError) as error:
+            where = f"thread {self.thread_id!r}, checkpoint {row.id}, writes of task {row.task_id}"
+            raise seal.damaged(where, seal.Damaged(str(error))) from error
 
     def rows(self, finals: Finals, taken: Collection[int]) -> list[WriteRow]:
         """Rows for the special writes, and for ordinary ones whose index is not `taken`."""
@@ -268,7 +298,7 @@ class WritesDraft(Draft):
 
     def _row(self, writes: Sequence[Write], finals: Finals) -> WriteRow:
         refs = pack_refs(settled(w.ref, finals) for w in writes)
-        body = pack_forms([w.form for w in writes], self.schema)
+        body = Forms([w.form for w in writes], self.schema, self.by.hand, self.aside).packed()
         return WriteRow(
             self.ns,
             self.id,

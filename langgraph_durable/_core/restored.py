@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from langgraph_durable._core.authors import Author, KnownWrite
 from langgraph_durable._core.evolution import Edited
 
 
@@ -25,5 +26,9 @@ class Restored(NamedTuple):
     writes: list[tuple[str, str, Any]]
     origin: bytes | None = None
     """The note of the program that stored it."""
+    known: tuple[KnownWrite, ...] = ()
+    """Its pending writes, as they are stored and as they are given out."""
+    author: Author | None = None
+    """Who made it, if that matters."""
     edited: Edited | None = None
     """How it was brought to this version, if it was of another one."""

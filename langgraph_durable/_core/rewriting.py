@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
@@ -28,12 +28,12 @@ from langgraph_durable._core.offload import Packed, Upload
 from langgraph_durable._core.records import (
     CheckpointRow,
     Edit,
+    Forms,
     Items,
     Listing,
     Loaded,
     Selection,
     WriteRow,
-    pack_forms,
 )
 from langgraph_durable._core.refs import Ref, numbers, order_of, pack_refs, settled, unpack_refs
 from langgraph_durable._core.versions import NOTHING, capsule, join, lasts
@@ -65,7 +65,7 @@ class _Made:
     thread_id: str
     encoder: Encoder
     rows: list[tuple[CheckpointRow, Header]] = field(default_factory=list)
-    writes: list[tuple[WriteRow, list[Ref], list[Any]]] = field(default_factory=list)
+    writes: list[tuple[WriteRow, list[Ref], Forms]] = field(default_factory=list)
     versions: dict[str, int] = field(default_factory=dict)
     """Of the latest checkpoint of each namespace, as it is stored."""
 
@@ -137,6 +137,10 @@ class Rewriter:
     ) -> Draft:
         engine, part = self._engine, Part(0)
         encoder = await engine.drafter.encoder(serde, part)
+        apart = lineage.untangled(listing, engine.delta_channels)
+        whole = [
+            each._replace(row=apart.get((each.row.ns, each.row.id), each.row)) for each in whole
+        ]
         opened = [
             self._versions.open(loaded, lineage.read_row(listing.thread_id, loaded.row))
             for loaded in whole
@@ -152,6 +156,8 @@ class Rewriter:
         }
         moved = (each for each in opened if called[each.row.ns, each.row.id] != each.row.ns)
         old += [each for each in moved if each not in old]
+        met = [each for each in opened if (each.row.ns, each.row.id) in apart and each not in old]
+        old += met if old else []
         decoder = Decoder(serde, listing.thread_id, items, None, engine.shelf)
 
         parents = {(each.row.ns, each.row.parent) for each in opened}
@@ -272,7 +278,7 @@ class Rewriter:
                         b"",
                     ),
                     [ref for ref, _ in pairs],
-                    [form for _, form in pairs],
+                    Forms([form for _, form in pairs], self._evolution.version, first.by),
                 )
             )
 
@@ -299,9 +305,8 @@ class Rewriter:
             edit.add.append(bare.sealed(thread_id))
         for write, own, forms in made.writes:
             refs = pack_refs(settled(ref, finals) for ref in own)
-            body = pack_forms(forms, self._evolution.version)
             place = write.ns, write.id, write.task_id, write.idx, write.width
-            bare_write = WriteRow(*place, write.path, write.run, refs, body)
+            bare_write = WriteRow(*place, write.path, write.run, refs, forms.packed())
             edit.add_writes.append(bare_write.sealed(thread_id))
         edit.keep = _needed(listing, edit, seed)
         edit.heads = self._heads(listing, called, made.versions)
@@ -401,7 +406,8 @@ def _stretches(writes: Iterable[EditedWrite]) -> Iterator[list[EditedWrite]]:
     for write in sorted(writes, key=lambda w: (w.task_id, w.path, w.idx)):
         last = stretch[-1] if stretch else None
         if last and not (
-            (write.task_id, write.path, write.run) == (last.task_id, last.path, last.run)
+            (write.task_id, write.path, write.run, write.by)
+            == (last.task_id, last.path, last.run, last.by)
             and write.idx == last.idx + 1
             and last.idx >= 0
         ):

@@ -72,7 +72,7 @@ class Storage(Protocol):
         """
 
     async def put_writes(self, draft: WritesDraft) -> Stored:
-        """Add pending writes; `Stale`, `ConcurrentUpdate`."""
+        """Add pending writes; `Stale`, `ConcurrentUpdate`, `records.Rivalled`."""
 
     async def edit(
         self, thread_id: str, decide: Callable[[Listing], Edit | None], *, weigh: bool = False

@@ -21,6 +21,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from ormsgpack import Fragment
 
+from langgraph_durable._core.authors import GivenId, ParentId
 from langgraph_durable._core.kinds import (
     ADDRESS,
     BIG_INT,
@@ -54,7 +55,6 @@ from langgraph_durable._core.kinds import (
     exactly,
     ints,
 )
-from langgraph_durable._core.records import GivenId
 from langgraph_durable.errors import CorruptionError, SerializationError
 
 # --- labels: from a step inside the body to a step inside the object ---
@@ -221,7 +221,7 @@ VALUES: tuple[Value, ...] = (
             lambda c, i: i.decode("utf-8", "surrogatepass"),
             body=bytes,
         )
-        for text in (str, GivenId)
+        for text in (str, GivenId, ParentId)
     ),
     Value(
         BYTEARRAY,

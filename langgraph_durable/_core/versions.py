@@ -27,6 +27,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from langgraph_durable._core import lineage
+from langgraph_durable._core.authors import Author, KnownWrite
 from langgraph_durable._core.climbing import Known, Opened, namespace_of
 from langgraph_durable._core.decoder import Decoder
 from langgraph_durable._core.encoder import Encoder
@@ -36,6 +37,7 @@ from langgraph_durable._core.outlines import Outline, OutlinedWrite
 from langgraph_durable._core.records import CheckpointRow, Cursor, Held, Loaded, Selection
 from langgraph_durable._core.refs import CAPSULE, Ref, extend, length
 from langgraph_durable._core.restored import Place, Restored
+from langgraph_durable.errors import ConcurrentUpdate
 
 if TYPE_CHECKING:
     from langgraph_durable._core.engine import Engine
@@ -145,7 +147,13 @@ class Versions:
         place = Place(loaded.thread_id, edited.ns, row.id)
         if header.schema == self.evolution.version or edited.ns != row.ns:
             self._remember(place, row.id, row.ns)
-        return Restored(place, row.parent, checkpoint, metadata, writes, origin, edited)
+        given_out = (
+            KnownWrite(write.task_id, write.idx, write.channel) for write in content.writes
+        )
+        stored = (w.known for w in lineage.pending(loaded.thread_id, loaded.writes))
+        both = tuple({*stored, *given_out})
+        own = place, row.parent, checkpoint, metadata, writes
+        return Restored(*own, origin, both, header.author, edited)
 
     def outline(self, made: Outline, loaded: Loaded) -> Outline:
         """An outline in the names of this version."""
@@ -331,6 +339,7 @@ class Versions:
         checkpoint: Mapping[str, Any],
         metadata: Mapping[str, Any],
         encoder: Encoder,
+        by: Author,
     ) -> Capsules:
         """What a checkpoint that goes on from another version needs of its DeltaChannels' past."""
         values = checkpoint["channel_values"]
@@ -341,6 +350,8 @@ class Versions:
         found = await self.delta_history(serde, place, missing)
         named = {*(metadata.get(lineage.COUNTERS) or ())}
         named |= {*(parent.metadata.get(lineage.COUNTERS) or ())}
+        if named:
+            await self._check_rivals(parent, by)
         capsules: Capsules = {}
         for channel in missing:
             seed = found[channel].get("seed", NOTHING)
@@ -352,6 +363,17 @@ class Versions:
             if channel in named or type(seed) is _DeltaSnapshot:
                 capsules[channel] = capsule(encoder, channel, seed, writes)
         return capsules
+
+    async def _check_rivals(self, parent: Restored, by: Author) -> None:
+        """What rivals have written since a run loaded the parent cannot be left out here."""
+        if by.known is None:
+            return
+        place = self.stored_place(parent.place)
+        loaded = await self._bare(place)
+        writes = lineage.pending(place.thread_id, loaded.writes) if loaded else ()
+        known = set(by.known)
+        if any(w.by != by.hand and w.known not in known for w in writes):
+            raise ConcurrentUpdate(place.thread_id, place.id, place.id)
 
     async def delta_history(
         self, serde: SerializerProtocol, place: Place, channels: Sequence[str]

@@ -228,7 +228,7 @@ def _put_writes(keys: ThreadKeys, args: list[bytes]) -> Twin:
     for first, many, _ in held.values():
         for idx, own, _ in new:
             if idx >= 0 and first >= 0 and idx < first + many and first < idx + own:
-                return thread.answer(b"HELD", [n for row in held.values() for n in row[:2]])
+                return thread.answer(b"HELD", packed)
     if (clash := (yield from thread.taken(args[end:]))) is not None:
         return clash  # type: ignore[no-any-return]
     held.update((row[0], row) for row in new)

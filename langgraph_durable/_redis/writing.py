@@ -304,8 +304,8 @@ async def put_writes(context: Context, draft: WritesDraft) -> Stored:
             if draft.sole():
                 raise ConcurrentUpdate(draft.thread_id, draft.id, _head(answer))
             return False
-        for idx, count in zip(answer[4][::2], answer[4][1::2], strict=True):
-            taken.update(range(idx, idx + count) if idx >= 0 else ())
+        held = rows.unpack_tasks(draft.thread_id, draft.ns, draft.id, [answer[4]])
+        taken.update(draft.taken(held))
         return not draft.special and taken.issuperset(write.idx for write in draft.ordinary)
 
     return await _attempt(context, "put_writes", draft, words, end)

@@ -54,13 +54,12 @@ def put_writes(conn: Connection, notes: Notes, draft: WritesDraft) -> Stored:
         raise ConcurrentUpdate(draft.thread_id, draft.id, head)
     taken: set[int] = set()
     if draft.ordinary:
-        stretches = conn.execute(
-            "SELECT idx, count FROM lgd_writes "
+        held = conn.execute(
+            f"SELECT {rows.WRITE} FROM lgd_writes "
             "WHERE tid = ? AND ns = ? AND id = ? AND task_id = ? AND idx >= 0",
             (*place, name(draft.task_id)),
         )
-        for first, count in stretches:
-            taken.update(range(first, first + count))
+        taken = draft.taken(map(rows.write, held))
     if not draft.special and taken.issuperset(write.idx for write in draft.ordinary):
         return Stored(note.epoch, (), 0)
     finals, size = _append(conn, note, draft)

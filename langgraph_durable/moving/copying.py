@@ -128,8 +128,9 @@ class _Copy:
     async def _copy(self, plan: Plan) -> None:
         if plan.capsules:
             raise ConfigurationError(
-                f"thread {plan.thread_id!r} was pruned, and what is left of its DeltaChannels "
-                "cannot be told to this target: copy it to a saver of langgraph_durable"
+                f"thread {plan.thread_id!r} was pruned, or two runs of it have met, and what is "
+                "left of its DeltaChannels cannot be told to this target: copy it to a saver of "
+                "langgraph_durable"
             )
         present = await self._present(plan)
         for key in plan.oldest_first():

@@ -52,7 +52,7 @@ class Plan:
     thread_id: str
     keys: Sequence[Key]
     capsules: bool = False
-    """A prune has left parts of DeltaChannels in a form that LangGraph's interface lacks."""
+    """Parts of DeltaChannels are kept in a form that LangGraph's interface lacks."""
 
     @property
     def places(self) -> set[tuple[str, str]]:
@@ -214,7 +214,7 @@ class Ours:
 
     async def plan(self, thread_id: str) -> Plan:
         keys: list[Key] = []
-        capsules = False
+        capsules = is_marked = False
         cursor: Cursor | None = None
         while True:
             work = self._engine.outline(Selection(thread_id), cursor, PAGE)
@@ -222,8 +222,15 @@ class Ours:
             for each in found:
                 keys.append(_key(each.ns, each.id, each.parent))
                 capsules = capsules or bool(each.header.capsules)
+                is_marked = is_marked or each.header.hand is not None
             if cursor is None:
-                return Plan(thread_id, keys, capsules)
+                break
+        return Plan(thread_id, keys, capsules or (is_marked and await self._is_tangled(thread_id)))
+
+    async def _is_tangled(self, thread_id: str) -> bool:
+        """Whether runs have met in it, so that not all writes count for what comes after them."""
+        listing = await self._colour.do(self._saver, self._engine.storage.survey(thread_id))
+        return bool(listing and lineage.untangled(listing, self._engine.delta_channels))
 
     async def read(self, place: Place) -> Carried | None:
         found = await self._colour.do(self._saver, self._engine.get(self._saver.serde, _at(place)))

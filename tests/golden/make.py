@@ -14,6 +14,7 @@ import sqlite3
 import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from langchain_core.messages import AIMessage, HumanMessage
@@ -73,6 +74,35 @@ def fill(saver: Any) -> None:
     saver.tag(config, "golden")
 
 
+def meet(saver: Any) -> None:
+    """Two runs load a checkpoint, and write to it as the same task; the second one goes on."""
+    runs = [SimpleNamespace(control=object()) for _ in range(2)]
+    place = {"thread_id": "met", "checkpoint_ns": ""}
+    checkpoint: Any = {
+        "v": 4,
+        "id": ID.format(1),
+        "ts": "2026-01-01T00:00:00+00:00",
+        "channel_values": {"delta": _DeltaSnapshot(["seed"])},
+        "channel_versions": {"delta": VERSION.format(1)},
+        "versions_seen": {},
+    }
+    saver.put({"configurable": place}, checkpoint, {"source": "loop", "step": 1}, {})
+    loaded: list[Any] = []
+    for run in runs:
+        found = saver.get_tuple({"configurable": {**place, "__pregel_runtime": run}})
+        held = {**found.config["configurable"], "__pregel_runtime": run}
+        loaded.append({"configurable": held})
+    for config, value in zip(loaded, ("rival", "own"), strict=True):
+        saver.put_writes(config, [("delta", [value])], "task")
+    checkpoint |= {"id": ID.format(2), "channel_values": {}}
+    metadata: Any = {
+        "source": "loop",
+        "step": 2,
+        "counters_since_delta_snapshot": {"delta": (1, 1)},
+    }
+    saver.put(loaded[1], checkpoint, metadata, {})
+
+
 def sqlite_bytes(path: Path) -> bytes:
     """A store in one file, without its log."""
     with sqlite3.connect(path) as conn:
@@ -129,6 +159,7 @@ def main() -> None:
         path = Path(folder) / "golden.db"
         with SqliteSaver(path) as saver:
             fill(saver)
+            meet(saver)
         packed = gzip.compress(sqlite_bytes(path), 9, mtime=0)
         (HERE / f"format-{FORMAT}.db.gz").write_bytes(packed)
     server = servers.shared("valkey")
@@ -136,6 +167,7 @@ def main() -> None:
     client.flushdb()
     with RedisSaver(f"redis://{servers.HOST}:{server.port}/15", prefix=PREFIX) as saver:
         fill(saver)
+        meet(saver)
     written = json.dumps(redis_keys(client), indent=0, sort_keys=True)
     (HERE / f"format-{FORMAT}.redis.json").write_text(written + "\n")
 

@@ -170,10 +170,6 @@ def test_a_run_that_is_refused_late_leaves_nothing_in_the_run_that_was_accepted(
     play: Play, colour: Colour, mode: Durability, kind: str, request: pytest.FixtureRequest
 ) -> None:
     """Both load, the later loser stores all but its checkpoint, the winner ends, the loser puts."""
-    if (mode, kind) == ("exit", "delta"):
-        # LangGraph stores the loser's delta writes on the checkpoint that both loaded, while it
-        # still is the head: nothing marks them as a run's that will be refused later.
-        request.applymarker(pytest.mark.xfail(strict=True, reason="known limit, see README"))
     graph, loser = GRAPHS[kind](play), play.open_saver()
     run(colour, graph, play.saver, "hi", mode)
     about_to_put, winner_done = Event(), Event()

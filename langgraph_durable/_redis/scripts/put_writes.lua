@@ -14,7 +14,7 @@ end
 
 -- The page that lists the task, or else the first with room. A page that was full may have room
 -- again: a task's rows leave it when they are many, and special writes are replaced by smaller ones.
-local page, tasks, mine, room = 0, {}, nil, nil
+local page, tasks, mine, room, own = 0, {}, nil, nil, ''
 local function find()
   while true do
     local listed = call('HGET', H, 'w' .. page .. ':' .. place)
@@ -26,7 +26,10 @@ local function find()
         if each[1] and is_of(each[1], name) or each[2] == task then mine = each end
       end
       if mine or has_room then tasks = there end
-      if mine then return rows_in(mine[1] or call('HGET', H, 't' .. task) or '') end
+      if mine then
+        own = mine[1] or call('HGET', H, 't' .. task) or ''
+        return rows_in(own)
+      end
       if has_room then room = page end
     end
     page = page + 1
@@ -36,21 +39,13 @@ local function find()
 end
 local is_good, held = pcall(find)
 if not is_good then return {'TORN', id} end
-local spans, at_idx = {}, {}
+local at_idx = {}
 for k, row in ipairs(held) do
-  spans[#spans + 1] = row[1]
-  spans[#spans + 1] = row[2]
   at_idx[row[1]] = k
   for r = first, last, 3 do
     local idx = tonumber(ARGV[r])
     local apart = idx + tonumber(ARGV[r + 1]) <= row[1] or row[1] + row[2] <= idx
-    if idx >= 0 and row[1] >= 0 and not apart then
-      for j = k + 1, #held do
-        spans[#spans + 1] = held[j][1]
-        spans[#spans + 1] = held[j][2]
-      end
-      return state('HELD', spans)
-    end
+    if idx >= 0 and row[1] >= 0 and not apart then return state('HELD', own) end
   end
 end
 answer = taken(last + 1)
