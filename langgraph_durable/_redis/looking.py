@@ -40,7 +40,10 @@ async def look(context: Context, thread_id: str, *, weigh: bool = False) -> Whol
     """All of a thread but its items; again, if a removal came in between."""
 
     async def read(mark: object) -> Whole | None:
-        return await _look_once(context, thread_id, weigh)
+        try:
+            return await _look_once(context, thread_id, weigh)
+        except UnicodeDecodeError as error:
+            raise seal.damaged(f"thread {thread_id!r}", seal.Damaged(f"a name: {error}")) from error
 
     return await steadily(context, thread_id, read)
 

@@ -62,13 +62,20 @@ class _Thread:
         self.epoch: bytes | None = None
         self.version, self.tokens, self.life = 0, b"", b""
         self.tomb: bytes | None = None
-        self.is_new = False
+        self.is_new = self.is_damaged = False
+        self.following = 0
         self.writes: list[Command] = []
 
     def look(self) -> Reading:
-        found = yield "HMGET", self.keys.hash, "e", "v", "k", "l", "d"
-        self.epoch, self.version, self.tokens = found[0], int(found[1] or 0), found[2] or b""
+        found = yield "HMGET", self.keys.hash, "e", "v", "k", "l", "d", "n"
+        self.epoch, version, self.tokens, following = found[0], found[1], found[2] or b"", found[5]
         self.life, self.tomb, self.is_new = found[3] or b"", found[4], found[0] is None
+        try:
+            self.version, self.following = int(version or 0), int(following or 0)
+        except ValueError:
+            self.is_damaged = True
+        if self.epoch is not None and (self.is_damaged or version is None or not self.tokens):
+            self.epoch, self.is_damaged = None, True
 
     def get(self, field: bytes) -> Reading:
         return (yield "HGET", self.keys.hash, field)
@@ -83,6 +90,8 @@ class _Thread:
         return [status, self.epoch, self.version, self.tokens, *more], []
 
     def missing(self) -> Reading:
+        if self.is_damaged:
+            return [b"BROKEN"], []
         left = yield "PTTL", self.keys.places
         return ([b"BROKEN"] if left == -1 or left > 1000 else [b"NONE"]), []
 
@@ -117,12 +126,11 @@ class _Thread:
 
     def taken(self, args: Sequence[bytes]) -> Reading:
         base, count = int(args[0]), int(args[1])
-        following = int((yield from self.get(b"n")) or 0)
-        for n in range(base, min(base + count, following)):
+        for n in range(base, min(base + count, self.following)):
             if (yield from self.has(b"i%d" % n)):
-                return self.answer(b"TAKEN", following)
+                return self.answer(b"TAKEN", self.following)
         if len(args) > 2:
-            self.set(*args[2:], "n", max(following, base + count))
+            self.set(*args[2:], "n", max(self.following, base + count))
         return None
 
     def renew(self, ttl: bytes) -> None:
@@ -276,8 +284,8 @@ def _load(keys: ThreadKeys, args: list[bytes]) -> Twin:
     parent = rows.parent_of(row)
     orphan = parent is not None and not (yield from thread.has(b"c" + parent + b"\0" + ns))
     writes = yield from thread.rows_of_writes(id + b"\0" + ns)
-    following = int((yield from thread.get(b"n")) or 0)
-    answer, _ = thread.answer(b"OK", [id, row, int(orphan), writes, following, b"", 0, 0])
+    loaded = [id, row, int(orphan), writes, thread.following, b"", 0, 0]
+    answer, _ = thread.answer(b"OK", loaded)
     if ttl:
         thread.renew(ttl)
     return answer, thread.writes

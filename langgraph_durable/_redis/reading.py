@@ -157,7 +157,7 @@ async def _state(context: Context, thread_id: str) -> Mark | None:
         if listed:
             refuse(thread_id, [b"BROKEN"])
         return None
-    if listed != int(held or 0):
+    if not (tokens and version and version.isdigit()) or (held or b"0") != b"%d" % listed:
         refuse(thread_id, [b"BROKEN"])
     return context.marks.see(thread_id, Seen(epoch, int(version), tokens))
 

@@ -248,21 +248,21 @@ def _note(context: Context, thread_id: str, answer: Answer) -> None:
 def refuse(thread_id: str, answer: Answer) -> None:
     """Raise what a status other than success means."""
     if answer[0] == b"HEADLESS":
-        raise CorruptionError(
-            f"thread {thread_id!r}: checkpoint {keys.id_text(answer[1])}, the latest, is missing"
-        )
+        head = answer[1].decode("utf-8", "replace")
+        raise CorruptionError(f"thread {thread_id!r}: checkpoint {head}, the latest, is missing")
     if answer[0] == b"TORN":
         where = f"thread {thread_id!r}, checkpoint {keys.id_text(answer[1])}"
         raise seal.damaged(where, seal.Damaged("a record of pending writes"))
     raise CorruptionError(
-        f"thread {thread_id!r}: a part of it is missing, as if the server had evicted it. Set "
-        "maxmemory-policy to noeviction; delete the thread, or restore it from a backup."
+        f"thread {thread_id!r}: a part of it is missing or damaged, as if the server had "
+        "evicted it. Set maxmemory-policy to noeviction; delete the thread, or restore it from a "
+        "backup."
     )
 
 
 def _head(answer: Answer) -> str | None:
     """The head of the namespace, as an answer names it."""
-    return keys.id_text(answer[4]) if len(answer) > 4 and answer[4] else None
+    return answer[4].decode("utf-8", "replace") if len(answer) > 4 and answer[4] else None
 
 
 def _root(draft: Draft) -> bytes:

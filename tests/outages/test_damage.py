@@ -118,6 +118,32 @@ def test_every_flipped_bit_is_noticed(saver: RedisSaver, admin: redis.Redis, lon
     assert is_whole(saver, "t", 1)
 
 
+@pytest.mark.parametrize("cold", [False, True], ids=["warm", "cold"])
+def test_a_flipped_bit_in_what_a_thread_says_of_itself_is_an_error_or_makes_no_difference(
+    saver: RedisSaver, admin: redis.Redis, cold: bool
+) -> None:
+    """Its epoch, versions and counts, and which checkpoint is the latest."""
+    line(saver, "t", 2)  # whose ids differ by more than a bit
+    hash, truth, noticed = hash_of(saver, "t"), seen(saver, "t"), set[bytes]()
+    for name in (b"e", b"v", b"k", b"n", b"q", b"h"):
+        blob = admin.hget(hash, name) or b""
+        for changed in flips(blob, None if len(blob) < 20 else random.Random(7)):
+            admin.hset(hash, name, changed)
+            if cold:
+                saver._storage.context.marks.forget("t")
+            try:
+                saver.stats(["t"])
+                found = seen(saver, "t")
+            except CorruptionError as error:
+                assert "'t'" in str(error)  # noqa: PT017
+                noticed.add(name)
+            else:
+                assert found == truth, (name, changed)
+            admin.hset(hash, name, blob)
+    assert noticed >= {b"v", b"q", b"h"}
+    assert seen(saver, "t") == truth
+
+
 def place_of(n: int) -> bytes:
     return keys.place("", numbered(n))
 

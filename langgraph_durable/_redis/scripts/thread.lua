@@ -22,6 +22,10 @@ local epoch, version, tokens, life = found[1], tonumber(found[2]), found[3], fou
 local following, checkpoints = tonumber(found[5] or 0), tonumber(found[6] or 0)
 local tomb, is_new = found[7], not epoch
 
+-- A thread whose own numbers cannot be read is no thread, but damage.
+local is_damaged = epoch and not (version and tokens and following and checkpoints)
+if is_damaged then epoch = nil end
+
 -- What a write will set, in one command at its end: a call from a script costs more than its work.
 local fields = {}
 
@@ -36,6 +40,7 @@ end
 
 -- The hash is gone. If the set is there, something took half of the thread, unless it just expires.
 local function is_broken()
+  if is_damaged then return true end
   local left = call('PTTL', X)
   return left == -1 or left > 1000
 end
