@@ -84,7 +84,8 @@ def test_a_prune_that_is_killed_leaves_whole_checkpoints_and_can_be_continued(
         # Some stand still half way, or the machine's mood says whether a kill comes in time.
         enough = dice.randrange(1, THREADS)
         stop_at = 0 if kill % 4 else enough
-        child = victims.start("prune_once", kind=kind, path=path, keep=KEPT, stop_at=stop_at)
+        job = {"kind": kind, "path": path, "keep": KEPT, "stop_at": stop_at}
+        child = victims.start("prune_once", most=256 if kill % 2 else 2, **job)
         for _ in range(enough if stop_at else dice.randrange(THREADS)):
             child.until("pruned")
         child.kill_after(dice.uniform(0.0, 0.004))

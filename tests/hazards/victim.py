@@ -45,6 +45,7 @@ from langgraph_durable import (
     SqliteSaver,
     Thin,
 )
+from langgraph_durable._core import pruning, shortening
 
 Saver = BaseCheckpointSaver[str]
 Config = dict[str, Any]
@@ -524,12 +525,13 @@ POLICIES: tuple[Policy, ...] = (
 )
 
 
-def prune_once(kind: str, path: str, keep: int, stop_at: int) -> None:
+def prune_once(kind: str, path: str, keep: int, stop_at: int, most: int) -> None:
     """Prune every thread, or as many as told, and wait to be killed."""
+    pruning.MOST = shortening.MOST = most
 
     def progress(*done: int) -> None:
         acknowledge("pruned", done=done)
-        if done[0] == stop_at:
+        if stop_at and done[0] == stop_at:
             time.sleep(60)
 
     saver: Any = open_store(kind, path)
