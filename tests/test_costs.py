@@ -19,6 +19,7 @@ import proxy
 import pytest
 import redis
 import servers
+from calls import calls_of
 from langchain_core.messages import HumanMessage
 
 from langgraph_durable import KeepLast, RedisSaver, SqliteSaver, StateSchema
@@ -397,22 +398,6 @@ def schema_that_must_not_run() -> StateSchema:
     return schema
 
 
-def steps_of(act: Callable[[], Any]) -> int:
-    """How many functions are called in this thread, ours or not."""
-    called = 0
-
-    def profile(frame: Any, event: str, arg: Any) -> None:
-        nonlocal called
-        called += event in ("call", "c_call")
-
-    sys.setprofile(profile)
-    try:
-        act()
-    finally:
-        sys.setprofile(None)
-    return called
-
-
 def test_a_schema_adds_no_statement_and_no_trip_where_versions_agree(tmp_path: Path) -> None:
     server, seen = servers.shared("valkey"), []
     for n, schema in enumerate((None, schema_that_must_not_run())):
@@ -443,7 +428,7 @@ def test_a_schema_adds_a_handful_of_calls_where_versions_agree(
                 subject.get()
             acts = subject.get, subject.say(), subject.write()
             count.dumped = count.packed = 0
-            seen.append([*map(steps_of, acts), count.dumped, count.packed])
+            seen.append([*map(calls_of, acts), count.dumped, count.packed])
     (*without, dumped, packed), (*calls, dumped_too, packed_too) = seen
     assert (dumped_too, packed_too) == (dumped, packed)
     for name, less, more in zip(("get_tuple", "put", "put_writes"), without, calls, strict=True):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import itertools
 import operator
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -15,6 +14,7 @@ from typing import Annotated, Any, TypedDict
 
 import backends
 import pytest
+from calls import calls_of
 from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
@@ -813,22 +813,6 @@ def fill(saver: Any, steps: int, messages: int) -> None:
         config = saver.put(config, checkpoint, {"source": "loop", "step": step}, new)
 
 
-def work_of(look: Callable[[], Any]) -> int:
-    """How many functions are called: the same on every machine, busy or not."""
-    calls = 0
-
-    def count(frame: Any, event: str, arg: Any) -> None:
-        nonlocal calls
-        calls += event in ("call", "c_call")
-
-    sys.setprofile(count)
-    try:
-        look()
-    finally:
-        sys.setprofile(None)
-    return calls
-
-
 @pytest.mark.parametrize("backend", ["sqlite", "valkey"])
 def test_a_long_thread_opens_by_reading_what_is_shown(
     backend: str, tmp_path: Path, long: bool
@@ -868,7 +852,7 @@ def test_opening_a_long_thread_is_no_more_work_than_ten_reads(
         fill(saver, 10_000 if long else 1_500, 1_000)
     for look in looks:
         with backends.EVERYWHERE[backend](tmp_path) as saver:
-            work.append(work_of(lambda look=look, saver=saver: look(saver)))  # type: ignore[misc]
+            work.append(calls_of(lambda look=look, saver=saver: look(saver)))  # type: ignore[misc]
     one, text, page = work
     assert text < 10 * one
     assert page < 10 * one
