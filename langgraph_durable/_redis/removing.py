@@ -89,7 +89,7 @@ async def edit(
             return removed
     raise StorageBusy(
         f"thread {thread_id!r}: others wrote to it all the time while parts of it were to be "
-        "removed. Nothing was removed; try again."
+        "removed. Nothing is half removed; try again."
     )
 
 
