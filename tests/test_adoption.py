@@ -28,7 +28,14 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver as StockSaver
 from langgraph.types import Command
 
-from langgraph_durable import ConfigurationError, SqliteSaver, StorageReadOnly, UnsafeTypeError
+from langgraph_durable import (
+    ConfigurationError,
+    KeepLast,
+    SqliteSaver,
+    StorageReadOnly,
+    UnsafeTypeError,
+)
+from langgraph_durable._core import shortening
 from langgraph_durable._core.storage import Storage
 from langgraph_durable._sqlite.adoption import AdoptingStorage
 from langgraph_durable.testing.model import Coloured, finish
@@ -197,6 +204,17 @@ def test_a_thread_is_copied_pruned_and_counted_without_being_read_first(
     finish(coloured.colour, body())
 
 
+def test_a_long_thread_is_pruned_without_being_read_first(stock: StockSaver, path: Path) -> None:
+    config: Any = {"configurable": {"thread_id": "long", "checkpoint_ns": ""}}
+    for turn in range(shortening.MOST + 50):
+        checkpoint = {**empty_checkpoint(), "channel_values": {"turn": turn}}
+        config = stock.put(config, checkpoint, {}, {})
+    with SqliteSaver(path, durability="normal") as saver:
+        assert saver.prune(["long"], strategy=KeepLast(3)).checkpoints == shortening.MOST + 47
+        kept = [t.checkpoint["channel_values"]["turn"] for t in saver.list(thread("long"))]
+    assert kept == [shortening.MOST + 49 - n for n in range(3)]
+
+
 def test_what_is_adopted_is_stored_linearly(tmp_path: Path) -> None:
     sizes = {}
     for turns in (10, 20):
@@ -278,9 +296,11 @@ def test_writes_whose_checkpoint_was_never_stored_are_kept(path: Path, stock: St
 
 def test_no_verb_about_threads_forgets_those_of_the_stock_saver() -> None:
     verbs = {name for name in vars(Storage) if not name.startswith("_")}
+    after_watching = {"trim"}  # a thread that `watch` has moved
     not_about_threads = {"reclaim", "forget_runs", "stores", "enter_store"}
     about_artifacts = {"claims", "claims_of"}  # which the stock saver has none of
-    assert verbs - not_about_threads - about_artifacts <= set(vars(AdoptingStorage))
+    needless = not_about_threads | about_artifacts | after_watching
+    assert verbs - needless <= set(vars(AdoptingStorage))
 
 
 # ---- what cannot be read -----------------------------------------------------------------------

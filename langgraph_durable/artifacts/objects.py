@@ -36,7 +36,10 @@ _CLIENT_OPTIONS = (
 )
 _ODD = re.compile(r"[\\\x00-\x1f\x7f]")
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
-_UNCONDITIONAL = re.compile(r"NotSupportedError|NotImplemented|\b501\b")
+_STATUS = "status(?: code)?:? "
+"""Before the number in what obstore says; times and URLs have numbers, too."""
+_REFUSED_TO_LIST = re.compile(f"{_STATUS}40[13]|AccessDenied")
+_UNCONDITIONAL = re.compile(f"NotSupportedError|NotImplemented|{_STATUS}501")
 
 
 class _Unconditional(Exception):
@@ -192,7 +195,7 @@ class ObjectArtifacts(ArtifactStore):
         if isinstance(error, StorageError):
             return error
         where, text = f"artifact store {self.url}", str(error)
-        if type(error).__name__ in _REFUSED or re.search(r"\b(401|403)\b|AccessDenied", text):
+        if type(error).__name__ in _REFUSED or _REFUSED_TO_LIST.search(text):
             return StorageReadOnly(f"{where}: the credentials were refused ({_short(text)})")
         if isinstance(error, FileNotFoundError) or _NO_BUCKET.search(text):
             return StorageError(f"{where}: there is no such bucket ({_short(text)})")

@@ -9,7 +9,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,7 +22,13 @@ import servers
 from langgraph.graph import START, StateGraph
 from shelves import NOISE, config, objects, put, values
 
-from langgraph_durable import Artifact, ArtifactsUnreachable, FileArtifacts, StorageError
+from langgraph_durable import (
+    Artifact,
+    ArtifactsUnreachable,
+    FileArtifacts,
+    StorageError,
+    StorageReadOnly,
+)
 from langgraph_durable.artifacts import objects as object_stores
 from langgraph_durable.artifacts import sweeping
 
@@ -52,6 +58,24 @@ class NoBucket(Answering):
         self.answer(404, len(text))
         if self.command != "HEAD":
             self.wfile.write(text)
+
+    do_HEAD = do_PUT = do_POST = do_GET
+
+
+class Forbidden(Answering):
+    """Whatever is asked, it may not be."""
+
+    def do_GET(self) -> None:
+        self.answer(403, 0)
+
+    do_HEAD = do_PUT = do_POST = do_GET
+
+
+class HangsUp(Answering):
+    """It reads the request, and closes the connection."""
+
+    def do_GET(self) -> None:
+        self.close_connection = True
 
     do_HEAD = do_PUT = do_POST = do_GET
 
@@ -92,10 +116,12 @@ def serving(kind: type[Answering]) -> Iterator[str]:
         server.socket.close()
 
 
-def store_at(endpoint: str, **options: Any) -> object_stores.ObjectArtifacts:
+def store_at(
+    endpoint: str, place: str = "s3://lgd/x", **options: Any
+) -> object_stores.ObjectArtifacts:
     keys = {"access_key_id": "k", "secret_access_key": "s", "region": "us-east-1"}
     own = {"endpoint": endpoint, "client_options": {"allow_http": True}, **keys, **options}
-    return object_stores.ObjectArtifacts("s3://lgd/x", **own)
+    return object_stores.ObjectArtifacts(place, **own)
 
 
 @pytest.mark.parametrize("size", [400_000, 20_000_000], ids=["whole", "in parts"])
@@ -114,6 +140,34 @@ def test_a_bucket_that_is_missing_when_it_is_read_or_listed_is_named() -> None:
         for ask in (lambda: store.open("lgd-x/a/b"), lambda: list(store.list("lgd-x/"))):
             with pytest.raises(StorageError, match=r"s3://lgd/x: there is no such bucket"):
                 ask()
+
+
+ASK: dict[str, Callable[[object_stores.ObjectArtifacts], object]] = {
+    "stat": lambda store: store.stat("lgd-x/a/b"),
+    "open": lambda store: store.open("lgd-x/a/b"),
+    "list": lambda store: list(store.list("lgd-x/")),
+    "put": lambda store: store.put("lgd-x/a/b", b"x"),
+    "create": lambda store: store.create("lgd-x/a/b", b"x"),
+}
+
+
+@pytest.mark.parametrize("ask", ASK.values(), ids=ASK)
+def test_credentials_that_are_refused_are_told(
+    ask: Callable[[object_stores.ObjectArtifacts], object],
+) -> None:
+    with serving(Forbidden) as url, pytest.raises(StorageReadOnly, match="credentials were ref"):
+        ask(store_at(url))
+
+
+@pytest.mark.parametrize("ask", ASK.values(), ids=ASK)
+def test_numbers_in_a_url_are_not_taken_for_an_answer(
+    ask: Callable[[object_stores.ObjectArtifacts], object],
+) -> None:
+    """Nor are those of how long it took: "in 401.5 µs"."""
+    with serving(HangsUp) as url:
+        store = store_at(url, place="s3://lgd/401/403/501", retry_config={"max_retries": 0})
+        with pytest.raises(ArtifactsUnreachable):
+            ask(store)
 
 
 def test_a_large_object_may_take_long_as_long_as_something_comes(
