@@ -645,6 +645,20 @@ def test_a_step_leaves_what_others_have_begun_to_need(
     chat(saver, 1)
 
 
+def test_of_two_who_prune_a_long_thread_the_later_finds_nothing_left(
+    saver: DurableSaver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat(saver, 5)
+    in_steps_of(monkeypatch, 4)
+
+    def overtake(threads: int, checkpoints: int) -> None:
+        saver.prune(["t"], strategy=KeepLast(1))
+
+    told: Any = saver.prune(["t"], strategy=KeepLast(1), progress=overtake)
+    assert told.checkpoints == 4
+    assert len(history(saver, "t")) == 1
+
+
 def test_a_long_thread_goes_in_steps_that_a_callback_can_end(
     saver: DurableSaver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -151,6 +151,6 @@ def _freed(view: View, drop: set[Place], steps: Sequence[Step], changed: Rows) -
         needed = held_by([*own, *own_writes])
         freed.append(list(without(needed, held)))
         held = list(merged([*held, *needed]))
-    if held:
+    if freed and held:
         freed[0] = list(without([(0, held[-1][1])], kept))
     return freed[::-1]
