@@ -436,6 +436,23 @@ def test_a_damaged_thread_is_left_as_it_is_and_the_others_are_pruned(
     assert caplog.text.count("left out of the pruning: thread 'bad'") == 2
 
 
+def test_what_is_damaged_can_go_from_a_long_thread_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing that stays needs it."""
+    with backends.hasty_sqlite(tmp_path) as saver:
+        graph = family().compile(checkpointer=saver)
+        graph.invoke({"log": []}, CONFIG)
+        answers = {i.id: "y" for task in graph.get_state(CONFIG).tasks for i in task.interrupts}
+        graph.invoke(Command(resume=answers), CONFIG)
+        damage = "UPDATE lgd_checkpoints SET refs = x'ff' WHERE id = ("
+        damage += "SELECT min(id) FROM lgd_checkpoints WHERE ns LIKE 'sub:%')"
+        saver._backend.finish(_execute(damage))  # type: ignore[attr-defined]
+        in_steps_of(monkeypatch, 3)
+        saver.prune(["t"], strategy=KeepLast(1))
+        assert len(history(saver, "t")) == 1
+
+
 async def _execute(sql: str) -> None:
     from langgraph_durable._sqlite.storage import Transaction
 

@@ -37,6 +37,7 @@ from langgraph_durable._core.records import (
 from langgraph_durable._core.refs import ORIGIN, Ref, Spines, numbers, order_of, unpack_refs
 from langgraph_durable._core.retention import TAGS, Rule, View
 from langgraph_durable._core.shortening import MOST, Step
+from langgraph_durable.errors import CorruptionError
 
 
 class Do(Protocol):
@@ -258,14 +259,18 @@ class _Shortening:
         return listing is not None and bool(self._view(listing)[1])
 
     async def _plan(self) -> bool:
-        """Look at the thread, and plan the steps; False if it goes whole, or has gone."""
+        """Look at the thread, and plan the steps; False if there are none: it goes whole, or has
+        gone, or steps would have to know of what goes what is damaged."""
         self._watched = await self._storage.watch(self._thread_id, weigh=self._choice.weigh)
         if self._watched is None:
             return False
         view, drop = self._view(self._watched.listing)
         if not self._left:
             return False
-        self._steps = shortening.plan(view, drop, self._engine.delta_channels) or [Step()]
+        try:
+            self._steps = shortening.plan(view, drop, self._engine.delta_channels) or [Step()]
+        except CorruptionError:
+            return False
         return True
 
     async def _next(self) -> Removed | None:
