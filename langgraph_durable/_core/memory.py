@@ -212,18 +212,23 @@ class Pledge:
 
     Stores speak to it (as `records.Recollection`) inside the transaction, one draft after another,
     so that a draft sees what the one before it has stored, be it in the same commit. If the commit
-    fails, what was learned is void, and so is every draft that was made from it meanwhile.
+    fails, what was learned is void, and so is every draft that was made from it meanwhile. Those of
+    the commit itself were made before: a store that will try them again vouches for them first.
     """
 
-    __slots__ = ("_learned", "_memory", "_part", "_taught", "_thread_id")
+    __slots__ = ("_learned", "_memory", "_part", "_sound", "_taught", "_thread_id")
 
     def __init__(self, memory: Memory, thread_id: str, part: Part | None, learned: Learned) -> None:
         self._memory, self._thread_id, self._part = memory, thread_id, part
         self._learned = learned
         self._taught: Part | None = None
+        self._sound = False
+
+    def vouch(self) -> None:
+        self._sound = not self.is_void()
 
     def is_void(self) -> bool:
-        return self._part is not None and self._part.void
+        return not self._sound and self._part is not None and self._part.void
 
     def known(self, epoch: int) -> Mapping[bytes, int]:
         part = self._memory.part(self._thread_id)

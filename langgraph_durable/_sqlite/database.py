@@ -213,6 +213,9 @@ class Database:
             batch += list(self._queue)
             for _ in batch:
                 self._queue.popleft()
+            for ticket in batch:
+                if ticket.transaction.begun is not None:
+                    ticket.transaction.begun()
             results = [ticket.transaction.act(conn, self._notes) for ticket in batch]
             conn.execute("COMMIT")
         except BaseException as error:

@@ -38,10 +38,11 @@ T = TypeVar("T")
 class Transaction(Generic[T]):
     """A function of a connection and its notes, whether it writes, and what it is about.
 
-    `undone` is called if it had written and the commit failed.
+    `begun` is called before anything of a commit that it shares is written, `undone` if it had
+    written and the commit failed.
     """
 
-    __slots__ = ("about", "act", "undone", "writes")
+    __slots__ = ("about", "act", "begun", "undone", "writes")
 
     def __init__(
         self,
@@ -49,9 +50,11 @@ class Transaction(Generic[T]):
         *,
         writes: bool,
         about: str,
+        begun: Callable[[], None] | None = None,
         undone: Callable[[], None] | None = None,
     ) -> None:
-        self.act, self.writes, self.about, self.undone = act, writes, about, undone
+        self.act, self.writes, self.about = act, writes, about
+        self.begun, self.undone = begun, undone
 
     def __await__(self) -> Generator[Transaction[T], T, T]:
         return (yield self)
@@ -98,6 +101,7 @@ async def _store(verb: Callable[[Connection, Notes, D], Stored], draft: D) -> St
         lambda conn, notes: verb(conn, notes, draft),
         writes=True,
         about=_about(draft.thread_id),
+        begun=draft.memory.vouch,
         undone=draft.memory.drop,
     )
     return stored

@@ -305,6 +305,29 @@ def test_a_deleted_thread_stays_deleted_when_a_run_of_it_ends_later(
     assert log(graph, play.saver) == ["anew"]
 
 
+@pytest.mark.parametrize("before", [[], ["hi"]], ids=["new", "known"])
+def test_of_runs_at_the_same_moment_one_ends_and_others_are_refused_as_such(
+    play: Play, mode: Durability, before: list[str]
+) -> None:
+    """Their puts share a commit; that one of them fails is no other's error."""
+    graph, saver = line(play, "a", "b"), play.saver
+    for said in before:
+        run("async", graph, saver, said, mode)
+
+    async def rush() -> list[Any]:
+        compiled = compiled_with(graph, saver)
+        runs = (
+            compiled.ainvoke({"log": [f"say {n}"]}, at(thread), durability=mode)
+            for n, thread in enumerate("ttutttt")
+        )
+        return await asyncio.gather(*runs, return_exceptions=True)
+
+    ended = asyncio.run(rush())
+    assert {type(end) for end in ended} <= {dict, ConcurrentUpdate}
+    assert isinstance(ended.pop(2), dict)
+    assert [end for end in ended if isinstance(end, dict)]
+
+
 @pytest.mark.parametrize("mode", ["sync", "exit"])
 def test_of_many_runs_at_once_every_acknowledged_one_is_there(play: Play, mode: Durability) -> None:
     graph = line(play, "a")
