@@ -629,6 +629,71 @@ def test_many_steps_leave_what_one_would_have_left(
     assert left["t"].items == left["twin"].items
 
 
+def in_three_layers() -> Any:
+    """A graph that calls a sub-graph, which has one with a memory, and asks."""
+
+    def layer(inner: Any) -> Any:
+        graph = StateGraph(State)
+        graph.add_node("before", lambda state: {"log": ["before"]})
+        graph.add_node("inner", inner)
+        graph.add_node("after", lambda state: {"log": ["after"]})
+        graph.add_edge(START, "before").add_edge("before", "inner").add_edge("inner", "after")
+        return graph
+
+    deepest = layer(lambda state: {"log": ["deep"]}).compile(checkpointer=True)
+    middle = layer(deepest)
+    middle.add_node("ask", lambda state: {"log": [interrupt("go on?")]})
+    middle.add_edge("after", "ask")
+    return layer(middle.compile())
+
+
+def test_what_a_call_has_stored_goes_in_one_step_with_the_caller(
+    saver: DurableSaver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = in_three_layers().compile(checkpointer=saver)
+    for _ in range(2):
+        graph.invoke({"log": []}, CONFIG)
+        graph.invoke(Command(resume="y"), CONFIG)
+
+    def states() -> dict[str, Any]:
+        configs = [state.config for state in graph.get_state_history(CONFIG)]
+        found = [graph.get_state(config, subgraphs=True) for config in configs]
+        return {
+            state.config["configurable"]["checkpoint_id"]: [
+                task.state and (task.state.values, task.state.next) for task in state.tasks
+            ]
+            for state in found
+        }
+
+    before = states()
+    in_steps_of(monkeypatch, 1)
+    seen: list[int] = []
+
+    def look(threads: int, checkpoints: int) -> None:
+        seen.append(checkpoints)
+        assert states().items() <= before.items()
+
+    saver.prune(["t"], strategy=KeepLast(1), progress=look)
+    assert len(seen) > 2
+
+
+def test_a_call_that_goes_on_is_shortened_in_steps(
+    saver: DurableSaver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = StateGraph(State)
+    inner.add_sequence([(f"n{n}", lambda state: {"log": ["n"]}) for n in range(8)])
+    inner.add_node("ask", lambda state: {"log": [interrupt("go on?")]})
+    inner.add_edge(START, "n0").add_edge("n7", "ask")
+    outer = StateGraph(State).add_node("sub", inner.compile()).add_edge(START, "sub")
+    graph = outer.compile(checkpointer=saver)
+    graph.invoke({"log": []}, CONFIG)
+    in_steps_of(monkeypatch, 3)
+    seen: list[int] = []
+    saver.prune(["t"], strategy=KeepLast(1), progress=lambda _, count: seen.append(count))
+    assert seen == [3, 6, 9, 10]
+    assert graph.invoke(Command(resume="y"), CONFIG)["log"] == [*"nnnnnnnn", "y"]
+
+
 def test_a_step_leaves_what_others_have_begun_to_need(
     saver: DurableSaver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

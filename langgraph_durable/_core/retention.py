@@ -219,7 +219,7 @@ def must_stay(view: View, drop: set[Place]) -> set[Place]:
     kept: set[Place] = set(view.places - drop)
     for ns in sorted(view.newest_first, key=lambda ns: (ns.count("|"), ns)):
         places = set(view.newest_first[ns])
-        owner = _owner(view, ns)
+        owner = caller(view, ns)
         if owner is not None and owner in view.places and owner not in kept:
             kept -= places
             continue
@@ -234,7 +234,7 @@ def is_call(ns: str) -> bool:
     return ":" in ns.rpartition("|")[2]
 
 
-def _owner(view: View, ns: str) -> Place | None:
+def caller(view: View, ns: str) -> Place | None:
     """The checkpoint whose task called the sub-graph that `ns` is for; None if it is not one."""
     if not is_call(ns):
         return None

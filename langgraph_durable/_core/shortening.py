@@ -21,12 +21,12 @@ from dataclasses import dataclass, field
 from langgraph_durable._core import lineage
 from langgraph_durable._core.records import CheckpointRow, Edit, Removed, WriteRow
 from langgraph_durable._core.refs import Stretches, merged, without
-from langgraph_durable._core.retention import Place, View, is_call
+from langgraph_durable._core.retention import Place, View, caller
 
 Rows = Mapping[Place, CheckpointRow]
 
 MOST = 256
-"""Checkpoints that a step removes, give or take those of one call of a sub-graph."""
+"""Checkpoints that a step removes, and the rest of the sub-graphs' calls of which it has a part."""
 
 
 @dataclass(slots=True)
@@ -62,7 +62,10 @@ def plan(
 
 def _batches(view: View, drop: set[Place]) -> Iterator[list[Place]]:
     """Newest first; children never after their parents, also where ids tell otherwise."""
+    callers = {ns: caller(view, ns) for ns in {ns for ns, _ in drop}}
     taken: set[Place] = set()
+    due: set[Place] = set()
+    """What called the sub-graphs of which a part has gone: it goes with the rest of that."""
     batch: list[Place] = []
     for place in sorted(drop, key=lambda place: place[1], reverse=True):
         waiting = [place]
@@ -72,7 +75,9 @@ def _batches(view: View, drop: set[Place]) -> Iterator[list[Place]]:
                 taken.add(each)
                 batch.append(each)
                 waiting += (child for child in view.children.get(each, ()) if child in drop)
-        if len(batch) >= MOST and not is_call(place[0]):
+                due.update(drop & {callers[each[0]]})
+        due -= taken
+        if len(batch) >= MOST and not due:
             yield batch
             batch = []
     if batch:
