@@ -89,11 +89,14 @@ def pending(thread_id: str, rows: Iterable[WriteRow], *, aside: bool = False) ->
 
 
 def counted(header: Header, writes: Iterable[Pending]) -> list[Pending]:
-    """Those of the parent's writes that a checkpoint was made with, not its rivals' ones."""
+    """Those of the parent's writes that a checkpoint was made with, not its rivals' ones.
+
+    Where one is known, what lies aside is by an earlier run: its hand may have been the same.
+    """
     hand, known = header.hand, header.known
     if hand is None:
         return [w for w in writes if not w.aside]
-    return [w for w in writes if w.by == hand or ((w.task_id, w.idx) in known and not w.aside)]
+    return [w for w in writes if (not w.aside if (w.task_id, w.idx) in known else w.by == hand)]
 
 
 class Link(NamedTuple):

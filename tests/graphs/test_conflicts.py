@@ -96,14 +96,20 @@ MOMENTS = {"loaded": after_loading, "putting": before_putting}
 
 
 def run(
-    colour: Colour, graph: Graph, saver: Saver, given: Any, mode: Any = None, config: Any = CONFIG
+    colour: Colour,
+    graph: Graph,
+    saver: Saver,
+    given: Any,
+    mode: Any = None,
+    config: Any = CONFIG,
+    **options: Any,
 ) -> Any:
     """Invoke the graph on this saver; a string is something said to it."""
     compiled = compiled_with(graph, saver)
     given = {"log": [given]} if isinstance(given, str) else given
     if colour == "async":
-        return asyncio.run(compiled.ainvoke(given, config, durability=mode))
-    return compiled.invoke(given, config, durability=mode)
+        return asyncio.run(compiled.ainvoke(given, config, durability=mode, **options))
+    return compiled.invoke(given, config, durability=mode, **options)
 
 
 def log(graph: Graph, saver: Saver) -> list[str]:

@@ -19,6 +19,7 @@ import backends
 import deltas
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.runtime import RunControl
 from langgraph.types import Command, Durability, Send, interrupt
 from play import MODES, Graph, Open, Play, Saver, compiled_with, line
 from test_conflicts import CONFIG, before_putting, log, run
@@ -168,6 +169,28 @@ def test_two_second_tries_of_many_tasks_do_not_mix(
     assert known <= set(kept)
     assert sorted(e for e in kept if e[0] in "LW") == ["W1", "W3", "W5"]
     assert sorted(e for e in kept if e[0] == "f") == ["first0", "first2", "first4"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_an_earlier_run_put_aside_stays_there_for_a_later_one_of_the_same_hand(
+    play: Play, colour: Colour, mode: Durability
+) -> None:
+    """A control may serve many runs, and its address another one once it is gone."""
+    control, loser, who = RunControl(), play.open_saver(), ["W"]
+    graph = line(play, "a", ("ask", lambda state: {"log": [interrupt("name?")]}), state=deltas.Rare)
+    graph.add_node("beside", lambda state: {"log": [f"beside {who[0]}"]}).add_edge("a", "beside")
+    compiled_with(graph, play.saver).update_state(CONFIG, {"log": ["hi"]}, as_node="a")
+
+    def rival() -> None:
+        who[0] = "L"
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(run, colour, graph, loser, None, mode).result()
+        who[0] = "W"
+
+    once_loaded(play.saver, rival)
+    run(colour, graph, play.saver, None, mode, control=control)
+    given = run(colour, graph, play.saver, Command(resume="me"), mode, control=control)
+    assert sorted(given["log"]) == sorted(log(graph, play.saver)) == ["beside L", "hi", "me"]
 
 
 def test_a_run_that_ends_on_a_step_of_another_leaves_nothing_there(
