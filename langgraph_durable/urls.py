@@ -63,7 +63,7 @@ def open_saver(url: str, **options: Any) -> DurableSaver:
         return redis_saver()(plain, **{**found, **options})
     if parts.scheme != "sqlite":
         raise ConfigurationError(
-            f"{url!r}: the scheme {parts.scheme!r} is not known; use sqlite:/// or redis://"
+            f"a URL begins with sqlite:/// or redis://, not with {url.partition(':')[0]!r}"
         )
     if not url.partition(":")[2].startswith("///") or parts.netloc or parts.fragment:
         raise ConfigurationError(

@@ -60,8 +60,12 @@ def source_from_url(url: str, *, answer_after: float = 0.0) -> Source:
     parts = urllib.parse.urlsplit(url)
     if parts.scheme not in SCHEMES:
         raise ConfigurationError(
-            f"{_shown(parts)!r}: the scheme {parts.scheme!r} is not known; use one of "
-            + ", ".join(f"{scheme}://" for scheme in SCHEMES)
+            f"a URL begins with one of {', '.join(f'{scheme}://' for scheme in SCHEMES)}, "
+            f"not with {url.partition(':')[0]!r}"
+        )
+    if "retry" in urllib.parse.parse_qs(parts.query):  # redis-py would take the text for a Retry
+        raise ConfigurationError(
+            f"{_shown(parts)!r}: retry is an argument of RedisSaver, beside the URL"
         )
     kind = parts.scheme.partition("+")[2]
     make = {"": _one_server, "sentinel": _sentinels, "cluster": _cluster}[kind]
@@ -99,6 +103,8 @@ def _one_server(
 ) -> Callable[[], Any]:
     if parts.scheme == "unix":  # there is no network that could fail silently
         settings = {key: value for key, value in settings.items() if key != "socket_keepalive"}
+    elif not (parts.path.strip("/") or "0").isdigit():  # redis-py would take 0
+        raise ValueError("what follows the host is the number of a database: redis://host:6379/0")
 
     def make() -> redis.Redis:
         return redis.Redis.from_url(url, **settings, retry=_retry())

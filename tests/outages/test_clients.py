@@ -62,6 +62,8 @@ def test_a_saver_can_be_made_before_there_is_a_server_or_a_loop() -> None:
         "http://localhost",
         "localhost:6379",
         "redis://localhost:port/0",
+        "redis://localhost/name",
+        "redis://localhost/0?retry=5",
         "redis://localhost/0?no_such_option=1",
         "redis://localhost/0?decode_responses=True",
         "redis+sentinel://localhost:26379",
@@ -83,6 +85,14 @@ def test_a_saver_can_be_made_before_there_is_a_server_or_a_loop() -> None:
 def test_what_is_no_server_is_refused_at_once(made: Any) -> None:
     with pytest.raises(ConfigurationError):
         RedisSaver(made)
+
+
+@pytest.mark.parametrize("url", ["me:secret@host", "postgres://me:secret@host/db"])
+@pytest.mark.parametrize("open", [RedisSaver, open_saver])
+def test_a_url_that_is_none_of_ours_is_not_shown(open: Any, url: str) -> None:
+    with pytest.raises(ConfigurationError) as refusal:
+        open(url)
+    assert "secret" not in str(refusal.value)
 
 
 def test_parameters_for_the_sentinels_are_not_for_the_server() -> None:
