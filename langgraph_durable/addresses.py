@@ -285,7 +285,8 @@ def checked_limit(limit: object) -> int | None:
 def several(what: str, values: Iterable[Any]) -> Sequence[str]:
     """A list of ids; a lone string is a mistake that would be read as one id per character."""
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-        raise TypeError(f"{what} is a list of ids, not {_shown(values)}: pass [{_shown(values)}]")
+        shown = _shown(values)
+        raise ConfigurationError(f"{what} is a list of ids, not {shown}: pass [{shown}]")
     return [
         str(value)
         if isinstance(value, (int, UUID)) and not isinstance(value, bool)

@@ -143,7 +143,7 @@ class ArtifactCorrupt(CorruptionError):
 
 
 class DamagedArchive(CorruptionError):
-    """A file of exported threads is cut off, altered, or no such file."""
+    """A file of exported threads is cut off or altered, or is none at all."""
 
 
 class CopyMismatch(DurableError):

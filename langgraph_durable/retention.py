@@ -313,7 +313,7 @@ class Retention:
         place = addresses.place_in(config)
         if not await self._pruner.retag(place, change):
             raise ConfigurationError(
-                f"thread {place.thread_id!r}: there is no checkpoint {place.id or ''} to tag"
+                f"thread {place.thread_id!r}: there is no checkpoint {place.id or 'yet'} to tag"
             )
 
     # ---- deleting ----------------------------------------------------------------------------
@@ -350,7 +350,7 @@ class Retention:
         self, do: Do, thread_ids: Iterable[str] | None, filter: dict[str, Any] | None
     ) -> Deleted:
         if (thread_ids is None) == (not filter):
-            raise ConfigurationError("delete_threads takes thread ids, or a filter, not both")
+            raise ConfigurationError("delete_threads takes thread ids or a filter: one of them")
         if thread_ids is not None:
             named = addresses.several("thread_ids", thread_ids)
         else:

@@ -89,7 +89,7 @@ class SqliteSaver(DurableSaver):
         cache_bytes: memory for digests of what is stored, by which new values are told from old
             ones without reading; 0 reads instead.
         retention: a policy, applied in small steps as threads are written: every 32 puts.
-        warn_bytes: log a warning when a thread under `retention` holds more: "50 MB".
+        warn_bytes: log a warning when a thread holds more: "50 MB".
         artifacts: where large values and `Artifact`s go: a store, a URL (s3://, gs://, az://,
             file://, memory://), a folder, or a list of which the first is written and all are
             read; None never offloads. The default is a folder beside the file,

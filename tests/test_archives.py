@@ -257,7 +257,7 @@ def test_wrong_arguments_are_told(filled: Any, file: Path, tmp_path: Path) -> No
     export_threads(filled, file)
     with pytest.raises(ConfigurationError, match="on_existing"):
         import_threads(filled, file, on_existing="merge")  # type: ignore[arg-type]
-    with pytest.raises(TypeError):
+    with pytest.raises(ConfigurationError, match="threads is a list"):
         import_threads(filled, file, "t")
 
 

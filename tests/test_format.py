@@ -169,7 +169,10 @@ def test_a_newer_format_is_refused_and_untouched(tmp_path: Path) -> None:
     path = golden_file(tmp_path / "new.db")
     assert in_second_format(path) == 0
     before = path.read_bytes()
-    with SqliteSaver(path) as saver, pytest.raises(StorageTooNew, match=r"format 2.*upgrade"):
+    with (
+        SqliteSaver(path) as saver,
+        pytest.raises(StorageTooNew, match=r"new\.db.*format 2.*upgrade"),
+    ):
         saver.get_tuple(CONFIG)
     assert path.read_bytes() == before
     assert issubclass(StorageTooNew, NotAStore)

@@ -310,7 +310,7 @@ def test_wrong_arguments_are_told_before_anything_is_written(copy: Any) -> None:
         copy(source, "file.db")
     with pytest.raises(ConfigurationError, match="the same saver"):
         copy(source, source)
-    with pytest.raises(TypeError):
+    with pytest.raises(ConfigurationError, match="threads is a list"):
         copy(source, target, "t")
 
 

@@ -152,9 +152,10 @@ def create(conn: sqlite3.Connection, patience: float) -> None:
             return
     version = _version(conn)
     if version != FORMAT:
+        path = conn.execute("PRAGMA database_list").fetchone()[2]
         raise StorageTooNew(
-            f"the store has format {version}, and this version of langgraph_durable reads format "
-            f"{FORMAT}: upgrade the package (nothing was changed)"
+            f"{path or 'the database'}: the store has format {version}, and this version of "
+            f"langgraph_durable reads format {FORMAT}: upgrade the package (nothing was changed)"
         )
     # What `VACUUM INTO` or `.dump` has made of a store is no longer in WAL mode. Where it cannot be
     # switched now (read-only, or in use), it works all the same.
