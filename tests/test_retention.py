@@ -273,6 +273,18 @@ def test_what_was_written_after_the_plan_stays(saver: DurableSaver) -> None:
     assert str(plan).splitlines()[0].split() == ["thread", "namespace", "kept", "removed", "bytes"]
 
 
+def test_nothing_goes_that_a_plan_does_not_name(saver: DurableSaver) -> None:
+    """LangGraph's word keeps the last of each call of a sub-graph, and not who called it."""
+    inner = StateGraph(State).add_node("b", lambda state: {"log": ["b"]}).add_edge(START, "b")
+    graph = StateGraph(State).add_node("a", inner.compile()).add_edge(START, "a")
+    graph.compile(checkpointer=saver).invoke({"log": []}, CONFIG)
+    plan = saver.plan_prune(strategy="keep_latest")
+    planned = {(ns, id) for ns, ids in plan.threads[0].removed.items() for id in ids}
+    before = set(history(saver, "t"))
+    saver.apply_prune(plan)
+    assert before - set(history(saver, "t")) == planned
+
+
 def test_tags_show_in_metadata_and_keep_their_checkpoint(saver: DurableSaver) -> None:
     chat(saver, 3)
     oldest = list(saver.list(CONFIG))[-1].config

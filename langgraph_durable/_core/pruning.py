@@ -104,7 +104,7 @@ def by_plan(plan: ThreadPlan) -> Choice:
         named = planned & view.places
         if plan.whole and named == view.places:
             return named
-        return retention.must_stay(view, named)
+        return named & retention.must_stay(view, named)
 
     return Choice(choose)
 
