@@ -9,9 +9,11 @@ import decimal
 import enum
 import operator
 import sqlite3
+import sys
 import uuid
 from itertools import chain
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any, NamedTuple, TypedDict
 
 import backends
@@ -28,7 +30,13 @@ from langgraph.types import Send, interrupt
 from pydantic import BaseModel, Field
 from test_timeline import State, asking, at, check_html, made_of, saver, simple
 
-from langgraph_durable import ConfigurationError, CorruptionError, StepNotFound, Timeline
+from langgraph_durable import (
+    ConfigurationError,
+    CorruptionError,
+    StepNotFound,
+    Timeline,
+    UnsafeTypeError,
+)
 from langgraph_durable.timeline import (
     apply,
     diff,
@@ -103,6 +111,24 @@ def test_a_damaged_step_says_so_and_the_others_are_shown(damaged: Any, tmp_path:
     if wrong != tl[-1].id:
         assert tl[-1].node == "worker"
         assert tl[-1].values["plan"] == "A"
+
+
+def test_steps_are_shown_where_the_classes_in_their_state_are_not_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = ModuleType("away")
+    monkeypatch.setitem(sys.modules, "away", away)
+    exec("import dataclasses as d\n@d.dataclass\nclass Plan:\n    name: str", away.__dict__)
+    with backends.EVERYWHERE["sqlite"](tmp_path) as saver:
+        simple(saver).invoke({"log": [away.Plan("A")]}, at("t"))
+    monkeypatch.delitem(sys.modules, "away")
+    tl = backends.EVERYWHERE["sqlite"](tmp_path).timeline("t")
+    assert repr(tl).count("○") == len(tl)
+    for page in (tl._repr_html_(), tl.to_html(tmp_path / "x.html").read_text("utf-8")):
+        check_html(page)
+        assert "away.Plan" in page
+    with pytest.raises(UnsafeTypeError, match="away"):
+        _ = tl[0].values, tl[1].values
 
 
 def test_a_thread_deleted_meanwhile(saver: Any, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from langgraph_durable.errors import CorruptionError
+from langgraph_durable.errors import CorruptionError, SerializationError, UnsafeTypeError
 from langgraph_durable.timeline import lineage
 from langgraph_durable.timeline.compare import Comparison, is_message
 from langgraph_durable.timeline.diff import Change, Diff, lines, short
@@ -60,7 +60,7 @@ def head(timeline: Timeline) -> str | None:
     """The id of the thread's latest state; None if it cannot be told."""
     try:
         latest = timeline.latest
-    except CorruptionError:
+    except (CorruptionError, SerializationError, UnsafeTypeError):
         return None
     return None if latest is None else latest.id
 
