@@ -389,7 +389,8 @@ class DurableSaver(Keeping, Upgrades, BaseCheckpointSaver[str]):  # type: ignore
             count = 0 if text is None else int(text)
         except (TypeError, ValueError, OverflowError) as error:
             raise ConfigurationError(f"{current!r} is not the version of a channel") from error
-        return f"{count + 1:032}.{secrets.randbits(53):016}"
+        # Every record spells its versions: with 53 bits of chance, a chat takes 2 % more room.
+        return f"{count + 1:032}.{secrets.randbits(32):016}"
 
 
 class _Done:
