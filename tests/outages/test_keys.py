@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import redis
@@ -179,6 +179,22 @@ def test_a_thread_that_is_about_to_come_stays_in_the_index(server: Server) -> No
         assert saver.reindex() == 1
         assert steps(saver, None) == [1]
         assert admin.zrange("lgd:threads", 0, -1) == [b"soon", b"t"]
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+@pytest.mark.parametrize("begin", [put, write])
+def test_a_thread_that_expired_and_is_begun_again_is_in_the_index_again(
+    server: Server, begin: Callable[[RedisSaver, str, int], None], scripts: bool
+) -> None:
+    """The saver has seen it before, and enters into the index only what it has not."""
+    with RedisSaver(server.url, cache_bytes=0) as saver, server.client() as admin:
+        saver._settings.scripts = scripts
+        put(saver, "t", 1)
+        admin.delete(*saver._storage.context.keys.thread("t"), "lgd:threads")
+        begin(saver, "t", 1)
+        assert admin.zrange("lgd:threads", 0, -1) == [b"t"]
+        put(saver, "t", 1)
+        assert steps(saver, None) == [1]
 
 
 def test_ghosts_leave_the_index_by_themselves(server: Server) -> None:
