@@ -135,7 +135,9 @@ class Carrier:
     def _attempt(self, requests: Sequence[Request]) -> list[Outcome]:
         try:
             if any(request.scan for request in requests):
-                return [self._scan(request) for request in requests]
+                if len(requests) > 1:  # a scan travels alone, and so does its trouble
+                    return [self._attempt([request])[0] for request in requests]
+                return [self._scan(requests[0].scan)]
             if not self.settings.scripts and any(request.call for request in requests):
                 return self._in_turn(requests)
             if self.source.is_cluster:
@@ -144,10 +146,8 @@ class Carrier:
         except failures.FAILED as error:
             return [error] * len(requests)
 
-    def _scan(self, request: Request) -> Outcome:
-        if request.scan is None:
-            return self._in_turn([request])[0]
-        return [list(self.client.scan_iter(match=request.scan, count=1000))]
+    def _scan(self, pattern: bytes | None) -> Outcome:
+        return [list(self.client.scan_iter(match=pattern, count=1000))]
 
     # ---- one server --------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from work import is_whole, line, put, steps, write
 
 from langgraph_durable import ConfigurationError, RedisSaver
 from langgraph_durable._redis.keys import Keys, place, unplace
+from langgraph_durable._redis.requests import Call, Request
 from langgraph_durable.testing.model import at
 
 NAMES = [
@@ -134,6 +135,20 @@ def test_the_documented_rights_are_enough(server: Server, rights: str) -> None:
             everything(saver, "t")
             assert saver._settings.scripts == ("+eval" in rights)
         assert {entry["object"] for entry in admin.acl_log()} <= {"info", "evalsha"}
+
+
+def test_who_may_not_use_transactions_can_write_beside_a_scan(server: Server) -> None:
+    """Async calls that wait at the same moment travel together."""
+    with server.client() as admin:
+        admin.execute_command("ACL", "SETUSER", "agent", *ACL[0].split())
+    with RedisSaver(f"redis://agent:secret@{servers.HOST}:{server.port}/0") as saver:
+        put(saver, "t", 1)
+        context = saver._storage.context
+        drop = Call("drop", context.keys.thread("t"), ("", 1000, ""))
+        scan = Request("all threads", scan=context.keys.pattern)
+        found, dropped = saver._backend._carrier.carry_out([scan, Request("t", call=drop)])
+        assert found == [[context.keys.thread("t").hash]]
+        assert dropped[0][0] == b"OK"
 
 
 def test_no_dangerous_command_is_ever_used(server: Server) -> None:
