@@ -60,7 +60,8 @@ class Settings:
 
     @property
     def wait(self) -> Command:
-        return "WAIT", self.replicas, int(self.replica_timeout * 1000)
+        # Never 0, which to a server is for ever.
+        return "WAIT", self.replicas, max(1, int(self.replica_timeout * 1000))
 
     @staticmethod
     def commands(request: Request, *, spelled: bool = False) -> list[Command]:
