@@ -125,7 +125,7 @@ class Carrier:
                     return outcomes
             for k, outcome in zip(left, again, strict=True):
                 outcomes[k] = outcome
-            left = [k for k in left if _is_passing(outcomes[k])]
+            left = [k for k in left if _is_passing(outcomes[k]) and not requests[k].once]
             if not left:
                 break
         return [
