@@ -26,7 +26,7 @@ from langgraph_durable._redis import keys, rows
 from langgraph_durable._redis.keys import ThreadKeys
 from langgraph_durable._redis.marks import Mark
 from langgraph_durable._redis.reading import MANY, about, ask, fetch, fields, steadily
-from langgraph_durable._redis.requests import Command, Request
+from langgraph_durable._redis.requests import Command, Request, Word
 from langgraph_durable._redis.rows import Accept
 from langgraph_durable._redis.writing import Context
 from langgraph_durable.errors import CorruptionError, StorageError
@@ -205,16 +205,20 @@ async def _writes_of(
 
 
 async def threads(context: Context) -> list[str]:
-    """What the index of threads names; some may be gone."""
+    """What the index of threads names; some may be gone.
+
+    A scan finds all that is there all the time. Ranks would not do: they move when an entry goes,
+    or is renewed.
+    """
     found: dict[bytes, None] = {}
-    start, most = 0, 10 * MANY
+    cursor: Word = 0
     while True:
-        command = "ZRANGE", context.keys.threads, start, start + most - 1
-        names = (await ask(None, [command]))[0]
-        found.update(dict.fromkeys(names))
-        if len(names) < most:
+        command = "ZSCAN", context.keys.threads, cursor, "COUNT", 10 * MANY
+        cursor, entries = (await ask(None, [command]))[0]
+        is_flat = not entries or isinstance(entries[0], bytes)  # clients of redis-py make pairs
+        found.update(dict.fromkeys(entries[::2] if is_flat else [name for name, _ in entries]))
+        if int(cursor) == 0:
             return list(map(keys.decoded, found))
-        start += most
 
 
 async def threads_of(context: Context, runs: Sequence[str]) -> list[str]:

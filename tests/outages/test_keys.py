@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import redis
@@ -14,6 +15,7 @@ from servers import Server, running
 from work import is_whole, line, put, steps, write
 
 from langgraph_durable import ConfigurationError, RedisSaver
+from langgraph_durable._redis import listing
 from langgraph_durable._redis.keys import Keys, place, unplace
 from langgraph_durable._redis.requests import Call, Request
 from langgraph_durable.testing.model import at
@@ -210,6 +212,44 @@ def test_a_thread_that_expired_and_is_begun_again_is_in_the_index_again(
         assert admin.zrange("lgd:threads", 0, -1) == [b"t"]
         put(saver, "t", 1)
         assert steps(saver, None) == [1]
+
+
+def test_a_listing_misses_no_thread_while_the_index_changes(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Entries that go, or are renewed, must not move others past the eyes of who reads on."""
+    names = [f"thread {n}" for n in range(25_000)]
+    with RedisSaver(server.url) as saver, server.client() as admin:
+        admin.zadd("lgd:threads", dict.fromkeys(names, 1))
+        gone, ask = set(names[:5000]), listing.ask
+
+        async def ask_and_remove(*args: Any) -> Any:
+            answer = await ask(*args)
+            admin.zrem("lgd:threads", *gone)
+            return answer
+
+        monkeypatch.setattr(listing, "ask", ask_and_remove)
+        found = set(saver._backend.finish(listing.threads(saver._storage.context)))
+        assert found >= set(names) - gone
+
+
+def test_a_thread_that_comes_while_the_index_is_tidied_up_stays_in_it(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with RedisSaver(server.url) as saver, server.client() as admin:
+        put(saver, "t", 1)
+        admin.zadd("lgd:threads", {"u": 0})
+        ask = listing.ask
+
+        async def ask_and_put(about: Any, commands: Any) -> Any:
+            answer = await ask(about, commands)
+            if commands[0][0] == "ZSCORE":
+                put(saver, "u", 1)
+            return answer
+
+        monkeypatch.setattr(listing, "ask", ask_and_put)
+        assert steps(saver, None) == [1]
+        assert set(admin.zrange("lgd:threads", 0, -1)) == {b"t", b"u"}
 
 
 def test_ghosts_leave_the_index_by_themselves(server: Server) -> None:
