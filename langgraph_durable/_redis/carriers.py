@@ -148,7 +148,14 @@ class Carrier:
             return [error] * len(requests)
 
     def _scan(self, pattern: bytes | None) -> Outcome:
-        return [list(self.client.scan_iter(match=pattern, count=1000))]
+        client = self.client
+        self._let_go()
+        return [list(client.scan_iter(match=pattern, count=1000))]
+
+    def _let_go(self) -> None:
+        """What goes past the lines must find their connections in the pool, which may be small."""
+        if self._lines is not None:
+            self._lines.let_go()
 
     # ---- one server --------------------------------------------------------------------------
 
@@ -249,7 +256,9 @@ class Carrier:
         """One after the other, scripts as transactions."""
         if self.source.is_cluster:
             return [self._alone(request) for request in requests]
-        return self._on(self.client.connection_pool, requests)
+        pool = self.client.connection_pool
+        self._let_go()
+        return self._on(pool, requests)
 
     def _alone(self, request: Request) -> Outcome:
         """In a cluster, where the indexes are on other nodes than the thread."""
@@ -312,8 +321,7 @@ class Carrier:
 
     def close(self) -> None:
         client, self._client = self._client, None
-        if self._lines is not None:
-            self._lines.let_go()
+        self._let_go()
         if client is not None and self.source.is_ours:
             client.close()
 

@@ -247,6 +247,16 @@ async def test_clients_of_any_kind_do_as_well(url: str, prefix: str, protocol: i
             saver.close()
 
 
+@pytest.mark.parametrize("scripts", [True, False])
+def test_one_connection_is_enough_for_one_caller(url: str, prefix: str, scripts: bool) -> None:
+    with RedisSaver(f"{url}?max_connections=1", prefix=prefix) as saver:
+        for n in range(1, 3):
+            put(saver, "t", n)
+            saver._settings.scripts = scripts
+        assert steps(saver, None) == [2, 1]
+        assert saver.reindex() == 1
+
+
 async def test_a_hundred_writes_at_once_need_few_connections(url: str, prefix: str) -> None:
     async with RedisSaver(f"{url}?max_connections=6", prefix=prefix) as saver:
         await aput(saver, "t", 1)
