@@ -106,11 +106,19 @@ class ConcurrentUpdate(DurableError):
     """Another run has moved the thread on since this one loaded it."""
 
     def __init__(self, thread_id: str, expected: str | None, actual: str | None) -> None:
+        if actual is None:
+            what = (
+                "which is not there any more: the thread has expired, or was removed. Nothing was "
+                "written. Invoke the thread again to begin anew."
+            )
+        else:
+            what = (
+                f"but another run has moved the thread to {actual}. Nothing was written. Invoke "
+                "the thread again to continue from its newest state, or pass "
+                'on_conflict="allow" to let both runs write.'
+            )
         super().__init__(
-            f"thread {thread_id!r}: this run continues checkpoint {expected or '(none)'}, but "
-            f"another run has moved the thread to {actual or '(none)'}. Nothing was written. "
-            "Invoke the thread again to continue from its newest state, or pass "
-            'on_conflict="allow" to let both runs write.'
+            f"thread {thread_id!r}: this run continues checkpoint {expected or '(none)'}, {what}"
         )
         self.thread_id, self.expected, self.actual = thread_id, expected, actual
 

@@ -54,17 +54,17 @@ def open_saver(url: str, **options: Any) -> DurableSaver:
     """
     if not isinstance(url, str):
         raise ConfigurationError(f"open_saver takes a URL, not {url!r}")
-    parts = urllib.parse.urlsplit(url)
-    scheme = parts.scheme.partition("+")[0]
-    if scheme in ("redis", "rediss", "unix"):
-        ours, theirs = _split(parts.query)
-        found = _read_options(parts.scheme, ours, _REDIS)
-        plain = parts._replace(query=urllib.parse.urlencode(theirs)).geturl()
-        return redis_saver()(plain, **{**found, **options})
-    if parts.scheme != "sqlite":
+    scheme = url.partition(":")[0].strip().lower()
+    if scheme.partition("+")[0] in ("redis", "rediss", "unix"):
+        place, _, text = url.partition("?")
+        ours, theirs = _split(text)
+        found = _read_options(scheme, ours, _REDIS)
+        return redis_saver()("?".join((place, *theirs)), **{**found, **options})
+    if scheme != "sqlite":
         raise ConfigurationError(
             f"a URL begins with sqlite:/// or redis://, not with {url.partition(':')[0]!r}"
         )
+    parts = urllib.parse.urlsplit(url)
     if not url.partition(":")[2].startswith("///") or parts.netloc or parts.fragment:
         raise ConfigurationError(
             f"{url!r}: write sqlite:///relative.db, sqlite:////absolute.db or sqlite:///:memory:"
@@ -87,10 +87,17 @@ def redis_saver() -> type[RedisSaver]:
     return RedisSaver
 
 
-def _split(query: str) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """Parameters for the saver, and those for redis-py."""
-    pairs = urllib.parse.parse_qsl(query, keep_blank_values=True)
-    return [p for p in pairs if p[0] in _REDIS], [p for p in pairs if p[0] not in _REDIS]
+def _split(query: str) -> tuple[list[tuple[str, str]], list[str]]:
+    """Parameters for the saver, and the rest of the text, if any, for redis-py."""
+    ours: list[tuple[str, str]] = []
+    theirs: list[str] = []
+    for text in filter(None, query.split("&")):
+        pairs = urllib.parse.parse_qsl(text, keep_blank_values=True)
+        if pairs[0][0] in _REDIS:
+            ours += pairs
+        else:
+            theirs.append(text)
+    return ours, ["&".join(theirs)] if theirs else []
 
 
 def _read_options(url: str, query: list[tuple[str, str]], known: Options) -> dict[str, Any]:

@@ -60,7 +60,8 @@ class Settings:
 
     @property
     def wait(self) -> Command:
-        return "WAIT", self.replicas, int(self.replica_timeout * 1000)
+        # Never 0, which to a server is for ever.
+        return "WAIT", self.replicas, max(1, int(self.replica_timeout * 1000))
 
     @staticmethod
     def commands(request: Request, *, spelled: bool = False) -> list[Command]:
@@ -124,7 +125,7 @@ class Carrier:
                     return outcomes
             for k, outcome in zip(left, again, strict=True):
                 outcomes[k] = outcome
-            left = [k for k in left if _is_passing(outcomes[k])]
+            left = [k for k in left if _is_passing(outcomes[k]) and not requests[k].once]
             if not left:
                 break
         return [
@@ -135,7 +136,9 @@ class Carrier:
     def _attempt(self, requests: Sequence[Request]) -> list[Outcome]:
         try:
             if any(request.scan for request in requests):
-                return [self._scan(request) for request in requests]
+                if len(requests) > 1:  # a scan travels alone, and so does its trouble
+                    return [self._attempt([request])[0] for request in requests]
+                return [self._scan(requests[0].scan)]
             if not self.settings.scripts and any(request.call for request in requests):
                 return self._in_turn(requests)
             if self.source.is_cluster:
@@ -144,10 +147,15 @@ class Carrier:
         except failures.FAILED as error:
             return [error] * len(requests)
 
-    def _scan(self, request: Request) -> Outcome:
-        if request.scan is None:
-            return self._in_turn([request])[0]
-        return [list(self.client.scan_iter(match=request.scan, count=1000))]
+    def _scan(self, pattern: bytes | None) -> Outcome:
+        client = self.client
+        self._let_go()
+        return [list(client.scan_iter(match=pattern, count=1000))]
+
+    def _let_go(self) -> None:
+        """What goes past the lines must find their connections in the pool, which may be small."""
+        if self._lines is not None:
+            self._lines.let_go()
 
     # ---- one server --------------------------------------------------------------------------
 
@@ -248,7 +256,9 @@ class Carrier:
         """One after the other, scripts as transactions."""
         if self.source.is_cluster:
             return [self._alone(request) for request in requests]
-        return self._on(self.client.connection_pool, requests)
+        pool = self.client.connection_pool
+        self._let_go()
+        return self._on(pool, requests)
 
     def _alone(self, request: Request) -> Outcome:
         """In a cluster, where the indexes are on other nodes than the thread."""
@@ -311,8 +321,7 @@ class Carrier:
 
     def close(self) -> None:
         client, self._client = self._client, None
-        if self._lines is not None:
-            self._lines.let_go()
+        self._let_go()
         if client is not None and self.source.is_ours:
             client.close()
 

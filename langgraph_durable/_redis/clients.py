@@ -57,12 +57,15 @@ class Source:
 
 def source_from_url(url: str, *, answer_after: float = 0.0) -> Source:
     """A client of our own. The server may take `answer_after` seconds without being silent."""
-    parts = urllib.parse.urlsplit(url)
-    if parts.scheme not in SCHEMES:
+    scheme, _, rest = url.partition("://")
+    scheme = scheme.strip().lower()
+    if scheme not in SCHEMES:
         raise ConfigurationError(
             f"a URL begins with one of {', '.join(f'{scheme}://' for scheme in SCHEMES)}, "
             f"not with {url.partition(':')[0]!r}"
         )
+    url = f"{scheme}://{rest}"
+    parts = _parts(url)
     if "retry" in urllib.parse.parse_qs(parts.query):  # redis-py would take the text for a Retry
         raise ConfigurationError(
             f"{_shown(parts)!r}: retry is an argument of RedisSaver, beside the URL"
@@ -74,6 +77,23 @@ def source_from_url(url: str, *, answer_after: float = 0.0) -> Source:
         return Source(_shown(parts), make(url, parts, settings), kind == "cluster", True)
     except ValueError as error:
         raise ConfigurationError(f"{_shown(parts)!r}: {error}") from error
+
+
+def _parts(url: str) -> urllib.parse.SplitResult:
+    """The parts of a URL; one that its password cuts in the wrong place is refused, unseen."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+    except ValueError:
+        is_cut = True
+    else:
+        told = parts.query.partition("=")[0] + (parts.path if parts.scheme != "unix" else "")
+        is_cut = bool(parts.fragment) or "@" in told
+    if is_cut:
+        raise ConfigurationError(
+            f"this {url.partition(':')[0]}:// URL cannot be read: in a user name or password, "
+            "write % / ? # [ ] @ as %25 %2F %3F %23 %5B %5D %40"
+        )
+    return parts
 
 
 def _shown(parts: urllib.parse.SplitResult) -> str:

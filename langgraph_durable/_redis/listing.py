@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
 from langgraph_durable._core.records import (
@@ -25,10 +26,10 @@ from langgraph_durable._redis import keys, rows
 from langgraph_durable._redis.keys import ThreadKeys
 from langgraph_durable._redis.marks import Mark
 from langgraph_durable._redis.reading import MANY, about, ask, fetch, fields, steadily
-from langgraph_durable._redis.requests import Command, Request
+from langgraph_durable._redis.requests import Command, Request, Word
 from langgraph_durable._redis.rows import Accept
 from langgraph_durable._redis.writing import Context
-from langgraph_durable.errors import CorruptionError
+from langgraph_durable.errors import CorruptionError, StorageError
 
 T = TypeVar("T")
 logger = logging.getLogger("langgraph_durable")
@@ -204,16 +205,20 @@ async def _writes_of(
 
 
 async def threads(context: Context) -> list[str]:
-    """What the index of threads names; some may be gone."""
+    """What the index of threads names; some may be gone.
+
+    A scan finds all that is there all the time. Ranks would not do: they move when an entry goes,
+    or is renewed.
+    """
     found: dict[bytes, None] = {}
-    start, most = 0, 10 * MANY
+    cursor: Word = 0
     while True:
-        command = "ZRANGE", context.keys.threads, start, start + most - 1
-        names = (await ask(None, [command]))[0]
-        found.update(dict.fromkeys(names))
-        if len(names) < most:
+        command = "ZSCAN", context.keys.threads, cursor, "COUNT", 10 * MANY
+        cursor, entries = (await ask(None, [command]))[0]
+        is_flat = not entries or isinstance(entries[0], bytes)  # clients of redis-py make pairs
+        found.update(dict.fromkeys(entries[::2] if is_flat else [name for name, _ in entries]))
+        if int(cursor) == 0:
             return list(map(keys.decoded, found))
-        start += most
 
 
 async def threads_of(context: Context, runs: Sequence[str]) -> list[str]:
@@ -247,7 +252,9 @@ async def _page_of_all(context: Context, wish: Wish) -> Page:
     named = await threads(context)
     newest = {k.thread_id: k for k in await _next_of(context, named, selection, after, 1)}
     if after is None:
-        await tidy(context, [thread_id for thread_id in named if thread_id not in newest][:MANY])
+        with suppress(StorageError):  # a replica takes no writes, and not everybody may make any
+            unseen = [thread_id for thread_id in named if thread_id not in newest]
+            await tidy(context, unseen[:MANY], once=True)
     first = sorted(newest.values(), reverse=True)
     if not first:
         return Page((), None)
@@ -345,19 +352,29 @@ async def _next_of(
     return found
 
 
-async def tidy(context: Context, named: Sequence[str]) -> None:
+async def tidy(context: Context, named: Sequence[str], *, once: bool = False) -> None:
     """Take threads that are gone out of the index; not those that may be about to come."""
-    if not named:
-        return
-    there = await ask(None, [("HEXISTS", context.keys.thread(name).hash, "e") for name in named])
-    gone = [keys.encoded(name) for name, is_there in zip(named, there, strict=True) if not is_there]
+    gone = await _gone(context, list(map(keys.encoded, named)))
     if gone:
         scores = await ask(None, [("ZSCORE", context.keys.threads, name) for name in gone])
         old = time.time() - GRACE
         pairs = zip(gone, scores, strict=True)
         gone = [name for name, since in pairs if since is not None and float(since) < old]
     if gone:
-        await Request(about(None), [("ZREM", context.keys.threads, *gone)], writes=True)
+        entries: list[Command] = [("ZREM", context.keys.threads, *gone)]
+        await Request(about(None), entries, writes=True, once=once)
+        left = set(await _gone(context, gone))
+        now = int(time.time())
+        back = [("ZADD", context.keys.threads, now, name) for name in gone if name not in left]
+        if back:  # somebody has begun them again meanwhile
+            await Request(about(None), back, writes=True)
+
+
+async def _gone(context: Context, named: Sequence[bytes]) -> list[bytes]:
+    """Those of the threads that are not there."""
+    hashes = [context.keys.thread(keys.decoded(name)).hash for name in named]
+    there = await ask(None, [("HEXISTS", hash, "e") for hash in hashes]) if hashes else []
+    return [name for name, is_there in zip(named, there, strict=True) if not is_there]
 
 
 async def together(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:

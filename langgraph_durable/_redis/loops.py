@@ -36,7 +36,8 @@ class LoopCarrier:
                 outcome = await self._attempt(request)
             except failures.FAILED as error:
                 outcome = error
-            if not (isinstance(outcome, BaseException) and failures.is_passing(outcome)):
+            is_passing = isinstance(outcome, BaseException) and failures.is_passing(outcome)
+            if request.once or not is_passing:
                 break
         return explained(outcome, self.source.name, request)
 

@@ -108,7 +108,7 @@ class _Thread:
             broken, _ = yield from self.missing()
             if broken == [b"BROKEN"]:
                 return broken, []
-            if epoch:
+            if epoch or not fresh:
                 return [b"STALE"], []
             self.epoch = fresh
             return None

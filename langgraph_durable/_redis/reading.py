@@ -87,6 +87,8 @@ async def load(
     own = rows.unpack_tasks(thread_id, ns, found, writes) if writes else ()
     if got == 0:  # the script cannot read the name of every channel
         items = await fetch(thread_id, at, rows.all_refs(thread_id, row, own))
+        if not await _is_still(context, thread_id, mark):  # others have removed some meanwhile
+            return await load(context, thread_id, ns, id, Held())
     else:
         numbered = zip(ormsgpack.unpackb(packed) or (), got, strict=True)
         items = {n: item for n, item in numbered if item is not None}
@@ -147,9 +149,11 @@ async def steadily(
 
 async def _state(context: Context, thread_id: str) -> Mark | None:
     at = context.keys.thread(thread_id)
-    (epoch, version, tokens, held), listed = await ask(
-        thread_id, [("HMGET", at.hash, "e", "v", "k", "q"), ("ZCARD", at.places)]
-    )
+    commands: list[Command] = [("HMGET", at.hash, "e", "v", "k", "q"), ("ZCARD", at.places)]
+    last, answer = None, await ask(thread_id, commands)
+    while (answer[0][3] or b"0") != b"%d" % answer[1] and answer != last:
+        last, answer = answer, await ask(thread_id, commands)  # or others wrote between the two
+    (epoch, version, tokens, held), listed = answer
     if epoch is None:
         context.marks.forget(thread_id)
         if listed and (await ask(thread_id, [("PTTL", at.places)]))[0] not in range(-2, 0):
@@ -160,6 +164,15 @@ async def _state(context: Context, thread_id: str) -> Mark | None:
     if not (tokens and version and version.isdigit()) or (held or b"0") != b"%d" % listed:
         refuse(thread_id, [b"BROKEN"])
     return context.marks.see(thread_id, Seen(epoch, int(version), tokens))
+
+
+async def _is_still(context: Context, thread_id: str, mark: Mark) -> bool:
+    """Whether nothing was removed since."""
+    at = context.keys.thread(thread_id)
+    [(epoch, version, tokens)] = await ask(thread_id, [("HMGET", at.hash, "e", "v", "k")])
+    if not (epoch and tokens and version and version.isdigit()):
+        return False
+    return context.marks.see(thread_id, Seen(epoch, int(version), tokens)) is mark
 
 
 # ---- ancestors -----------------------------------------------------------------------------------

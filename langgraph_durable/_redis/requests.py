@@ -51,9 +51,10 @@ class Request:
     """A script, or commands on the keys of one thread, or a search for keys on all nodes.
 
     `index` commands may be about any key; they are carried out first, and twice does no harm.
+    What is asked for `once` can as well be done another day: nobody waits until it succeeds.
     """
 
-    __slots__ = ("about", "call", "commands", "index", "scan", "writes")
+    __slots__ = ("about", "call", "commands", "index", "once", "scan", "writes")
 
     def __init__(
         self,
@@ -64,9 +65,10 @@ class Request:
         index: Sequence[Command] = (),
         scan: bytes | None = None,
         writes: bool = False,
+        once: bool = False,
     ) -> None:
         self.about, self.commands, self.call = about, commands, call
-        self.index, self.scan, self.writes = index, scan, writes
+        self.index, self.scan, self.writes, self.once = index, scan, writes, once
 
     def __await__(self) -> Generator[Request, list[Reply], list[Reply]]:
         return (yield self)

@@ -153,9 +153,10 @@ async def _attempt(
     """Number, send, and do it again with what the server has answered."""
     thread_id = draft.thread_id
     for collisions in range(TRIES):
-        # A token stands for these very numbers: others may rely on them.
-        token, fresh = new_token(), new_epoch()
         mark = context.marks.get(thread_id)
+        # A token stands for these very numbers: others may rely on them. Who has seen the thread
+        # begins no new one, which nobody would enter into the index.
+        token, fresh = new_token(), new_epoch() if mark is None else ""
         if draft.epoch is not None and (
             mark is None or mark.stamp != draft.epoch or draft.memory.is_void()
         ):
@@ -198,7 +199,7 @@ async def _send(
     script: str,
     draft: CheckpointDraft | WritesDraft,
     mark: Mark | None,
-    marks: tuple[bytes, int],
+    marks: tuple[bytes, Word],
     numbered: Numbered,
     words: Callable[[Numbered], tuple[Sequence[Word], int]],
 ) -> tuple[Answer, int]:

@@ -87,12 +87,42 @@ def test_what_is_no_server_is_refused_at_once(made: Any) -> None:
         RedisSaver(made)
 
 
-@pytest.mark.parametrize("url", ["me:secret@host", "postgres://me:secret@host/db"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "me:secret@host",
+        "postgres://me:secret@host/db",
+        "redis://:secret/1@host:6379/0",
+        "redis://:secret#1@host:6379/0",
+        "redis://:secret?1@host:6379/0",
+        "redis://:secret[1@host:6379/0",
+        "redis+sentinel://:secret/1@host/mymaster/0",
+        "rediss+cluster://:secret#1@host:7000",
+    ],
+)
 @pytest.mark.parametrize("open", [RedisSaver, open_saver])
-def test_a_url_that_is_none_of_ours_is_not_shown(open: Any, url: str) -> None:
+def test_a_url_that_cannot_be_read_is_not_shown(open: Any, url: str) -> None:
     with pytest.raises(ConfigurationError) as refusal:
         open(url)
     assert "secret" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://",
+        "redis:///0",
+        "REDIS://localhost\n",
+        "unix:///nowhere/redis.sock",
+        "unix://:secret@/nowhere/redis.sock?db=1",
+        "redis+sentinel://:secret@nowhere/mymaster/0?socket_timeout=3",
+        "redis+cluster://[::1]:7000,nowhere:7001?username=me%40home",
+    ],
+)
+def test_open_saver_takes_the_urls_that_the_saver_takes(url: str) -> None:
+    assert repr(open_saver(url)) == repr(RedisSaver(url))
+    options = "ttl=30d&prefix=mine"
+    assert "prefix='mine'" in repr(open_saver(url + ("&" if "?" in url else "?") + options))
 
 
 def test_parameters_for_the_sentinels_are_not_for_the_server() -> None:
@@ -215,6 +245,16 @@ async def test_clients_of_any_kind_do_as_well(url: str, prefix: str, protocol: i
             assert await saver.apersist("t")
             assert (await saver.adelete_thread("t")).checkpoints == 4
             saver.close()
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_one_connection_is_enough_for_one_caller(url: str, prefix: str, scripts: bool) -> None:
+    with RedisSaver(f"{url}?max_connections=1", prefix=prefix) as saver:
+        for n in range(1, 3):
+            put(saver, "t", n)
+            saver._settings.scripts = scripts
+        assert steps(saver, None) == [2, 1]
+        assert saver.reindex() == 1
 
 
 async def test_a_hundred_writes_at_once_need_few_connections(url: str, prefix: str) -> None:

@@ -16,8 +16,8 @@ from work import is_whole, line, put, state, steps, write, write_much
 from langgraph_durable import CorruptionError, KeepLast, RedisSaver, SqliteSaver, copy_store
 from langgraph_durable._core import seal
 from langgraph_durable._core.refs import Ref, pack_refs
-from langgraph_durable._redis import keys, rows
-from langgraph_durable.testing.model import at, numbered
+from langgraph_durable._redis import keys, reading, rows
+from langgraph_durable.testing.model import at, checkpoint, numbered
 
 RECORDS = (b"c", b"t", b"w", b"i")
 """Fields of checkpoints, of the writes of a task, of the tasks of a checkpoint, and of items."""
@@ -290,3 +290,63 @@ def test_a_damaged_thread_is_left_out_and_can_be_begun_again(
     saver.delete_thread("bad")
     line(saver, "bad", 2)
     assert is_whole(saver, "bad", 2)
+
+
+# ---- what only looks like damage -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stored", [0, 2])
+def test_a_thread_that_others_write_to_while_it_is_looked_at_is_whole(
+    saver: RedisSaver, monkeypatch: pytest.MonkeyPatch, stored: int
+) -> None:
+    """Commands that travel together are no transaction: the server may serve others in between."""
+    line(saver, "t", stored)
+    ask, last = reading.ask, stored
+
+    async def ask_slowly(thread_id: str | None, commands: Any) -> list[Any]:
+        nonlocal last
+        if [command[0] for command in commands] != ["HMGET", "ZCARD"] or last == stored + 3:
+            return await ask(thread_id, commands)
+        first = await ask(thread_id, commands[:1])
+        last += 1
+        put(saver, "t", last)
+        return first + await ask(thread_id, commands[1:])
+
+    monkeypatch.setattr(reading, "ask", ask_slowly)
+    assert steps(saver, "t") == list(range(stored + 3, 0, -1))
+
+
+OTHER = {"messages": ["of another conversation, and long enough to be an item of its own"]}
+
+
+def prune(saver: RedisSaver) -> None:
+    saver.prune(["t"])
+
+
+def begin_again(saver: RedisSaver) -> None:
+    """The items of the new thread have the numbers of the old one's."""
+    saver.delete_thread("t")
+    saver.put(at("t"), checkpoint(numbered(1), OTHER, {"messages": 1}), {}, {"messages": 1})
+
+
+@pytest.mark.parametrize(("remove", "left"), [(prune, None), (begin_again, OTHER)])
+def test_a_checkpoint_whose_items_go_while_it_is_read_is_read_again(
+    saver: RedisSaver,
+    monkeypatch: pytest.MonkeyPatch,
+    remove: Callable[[RedisSaver], None],
+    left: Any,
+) -> None:
+    """Without scripts a checkpoint and its items are read one after the other."""
+    saver._settings.scripts = False
+    put(saver, "t", 1)
+    saver.put(at("t", numbered(1)), checkpoint(numbered(2), {}, {}), {}, {})
+    fetch, removals = reading.fetch, [remove]
+
+    async def fetch_late(*args: Any) -> Any:
+        while removals:
+            removals.pop()(saver)
+        return await fetch(*args)
+
+    monkeypatch.setattr(reading, "fetch", fetch_late)
+    found = saver.get_tuple(at("t", numbered(1)))
+    assert left == (found and found.checkpoint["channel_values"])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import redis
@@ -14,7 +15,9 @@ from servers import Server, running
 from work import is_whole, line, put, steps, write
 
 from langgraph_durable import ConfigurationError, RedisSaver
+from langgraph_durable._redis import listing
 from langgraph_durable._redis.keys import Keys, place, unplace
+from langgraph_durable._redis.requests import Call, Request
 from langgraph_durable.testing.model import at
 
 NAMES = [
@@ -136,6 +139,20 @@ def test_the_documented_rights_are_enough(server: Server, rights: str) -> None:
         assert {entry["object"] for entry in admin.acl_log()} <= {"info", "evalsha"}
 
 
+def test_who_may_not_use_transactions_can_write_beside_a_scan(server: Server) -> None:
+    """Async calls that wait at the same moment travel together."""
+    with server.client() as admin:
+        admin.execute_command("ACL", "SETUSER", "agent", *ACL[0].split())
+    with RedisSaver(f"redis://agent:secret@{servers.HOST}:{server.port}/0") as saver:
+        put(saver, "t", 1)
+        context = saver._storage.context
+        drop = Call("drop", context.keys.thread("t"), ("", 1000, ""))
+        scan = Request("all threads", scan=context.keys.pattern)
+        found, dropped = saver._backend._carrier.carry_out([scan, Request("t", call=drop)])
+        assert found == [[context.keys.thread("t").hash]]
+        assert dropped[0][0] == b"OK"
+
+
 def test_no_dangerous_command_is_ever_used(server: Server) -> None:
     """By a user who may not: what was tried all the same is in the server's log."""
     with server.client() as admin:
@@ -179,6 +196,60 @@ def test_a_thread_that_is_about_to_come_stays_in_the_index(server: Server) -> No
         assert saver.reindex() == 1
         assert steps(saver, None) == [1]
         assert admin.zrange("lgd:threads", 0, -1) == [b"soon", b"t"]
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+@pytest.mark.parametrize("begin", [put, write])
+def test_a_thread_that_expired_and_is_begun_again_is_in_the_index_again(
+    server: Server, begin: Callable[[RedisSaver, str, int], None], scripts: bool
+) -> None:
+    """The saver has seen it before, and enters into the index only what it has not."""
+    with RedisSaver(server.url, cache_bytes=0) as saver, server.client() as admin:
+        saver._settings.scripts = scripts
+        put(saver, "t", 1)
+        admin.delete(*saver._storage.context.keys.thread("t"), "lgd:threads")
+        begin(saver, "t", 1)
+        assert admin.zrange("lgd:threads", 0, -1) == [b"t"]
+        put(saver, "t", 1)
+        assert steps(saver, None) == [1]
+
+
+def test_a_listing_misses_no_thread_while_the_index_changes(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Entries that go, or are renewed, must not move others past the eyes of who reads on."""
+    names = [f"thread {n}" for n in range(25_000)]
+    with RedisSaver(server.url) as saver, server.client() as admin:
+        admin.zadd("lgd:threads", dict.fromkeys(names, 1))
+        gone, ask = set(names[:5000]), listing.ask
+
+        async def ask_and_remove(*args: Any) -> Any:
+            answer = await ask(*args)
+            admin.zrem("lgd:threads", *gone)
+            return answer
+
+        monkeypatch.setattr(listing, "ask", ask_and_remove)
+        found = set(saver._backend.finish(listing.threads(saver._storage.context)))
+        assert found >= set(names) - gone
+
+
+def test_a_thread_that_comes_while_the_index_is_tidied_up_stays_in_it(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with RedisSaver(server.url) as saver, server.client() as admin:
+        put(saver, "t", 1)
+        admin.zadd("lgd:threads", {"u": 0})
+        ask = listing.ask
+
+        async def ask_and_put(about: Any, commands: Any) -> Any:
+            answer = await ask(about, commands)
+            if commands[0][0] == "ZSCORE":
+                put(saver, "u", 1)
+            return answer
+
+        monkeypatch.setattr(listing, "ask", ask_and_put)
+        assert steps(saver, None) == [1]
+        assert set(admin.zrange("lgd:threads", 0, -1)) == {b"t", b"u"}
 
 
 def test_ghosts_leave_the_index_by_themselves(server: Server) -> None:

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import redis
 import servers
+from langgraph.graph import START, StateGraph
 from work import is_whole, line, put, write
 
-from langgraph_durable import ConfigurationError, RedisSaver
+from langgraph_durable import ConcurrentUpdate, ConfigurationError, RedisSaver
 from langgraph_durable.redis import milliseconds
 from langgraph_durable.testing.model import at
 
@@ -77,6 +78,20 @@ def test_all_of_a_thread_expires_at_once(url: str, prefix: str, admin: redis.Red
         assert list(saver.list(None)) == []
         line(saver, "t", 1)
         assert is_whole(saver, "t", 1)
+
+
+def test_a_run_whose_thread_expires_is_told_so(url: str, prefix: str, admin: redis.Redis) -> None:
+    with RedisSaver(url, prefix=prefix) as saver:
+
+        def sleep_too_long(state: dict[str, int]) -> dict[str, int]:
+            admin.delete(*saver._storage.context.keys.thread("t"))
+            return {"n": 2}
+
+        builder = StateGraph(dict).add_node(sleep_too_long).add_edge(START, "sleep_too_long")
+        graph = builder.compile(checkpointer=saver)
+        with pytest.raises(ConcurrentUpdate, match="has expired, or was removed"):
+            graph.invoke({"n": 1}, at("t"), durability="sync")
+        assert saver.get_tuple(at("t")) is None
 
 
 def test_a_write_renews_all_of_it_and_reading_only_if_asked(

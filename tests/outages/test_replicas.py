@@ -84,6 +84,18 @@ def test_a_write_that_no_replica_confirms_is_an_error(pair: Pair) -> None:
         saver.put(at("t", numbered(1)), *made(2))
 
 
+def test_no_time_at_all_for_replicas_is_not_for_ever(pair: Pair) -> None:
+    """To a server, a time-out of 0 is none."""
+    primary, replica = pair
+    with open_saver(primary) as saver:
+        saver.put(at("t"), *made(1))
+        replica.pause()
+        saver._settings.replica_timeout = 0
+        with pytest.raises(StorageError, match="0 of 1 replicas have confirmed"):
+            saver.put(at("t", numbered(1)), *made(2))
+        resume(replica, saver)
+
+
 async def test_writes_that_travel_together_wait_together(pair: Pair) -> None:
     """If each waited by itself, fifty that nobody confirms would take fifty times as long."""
     primary, replica = pair

@@ -219,6 +219,18 @@ def test_a_replica_is_a_read_only_store(server: Server) -> None:
                 put(saver, "t", 2)
 
 
+def test_a_replica_lists_threads_though_it_cannot_tidy_up(server: Server) -> None:
+    """The index names a thread that has expired long ago; that is for the primary to mend."""
+    with running(server.flavour, replicaof=f"{servers.HOST} {server.port}") as replica:
+        with RedisSaver(server.url) as saver, server.client() as admin:
+            put(saver, "t", 1)
+            admin.zadd("lgd:threads", {"a ghost": 0})
+        with RedisSaver(replica.url, retry=120) as saver, replica.client() as client:
+            servers.wait_until(lambda: client.zcard("lgd:threads") == 2, "a copy on the replica")
+            assert steps(saver, None) == [1]
+            assert client.info("commandstats")["cmdstat_zrem"]["rejected_calls"] == 1
+
+
 def test_a_server_that_is_still_loading_is_waited_for() -> None:
     slow = {"appendonly": "yes", "key_load_delay": 2000}  # microseconds for each key
     with running("redis", **slow) as server, RedisSaver(server.url, retry=120) as saver:

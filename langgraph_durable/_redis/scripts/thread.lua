@@ -69,8 +69,8 @@ local function is_deleted(root)
 end
 
 -- Writers: ARGV 1 token of this write, 2-4 epoch, version and token that it relies on, 5 the epoch
--- of a new thread, 6 milliseconds to live, 7 a run to note, 8 tokens of writes
--- that must have arrived before this one. An answer means that nothing is to be written.
+-- of a new thread (none: it must be there), 6 milliseconds to live, 7 a run to note, 8 tokens of
+-- writes that must have arrived before this one. An answer means that nothing is to be written.
 local function refused()
   for k = 1, #ARGV[8], TOKEN do
     local at = string.find(tokens or '', string.sub(ARGV[8], k, k + TOKEN - 1), 1, true)
@@ -78,7 +78,7 @@ local function refused()
   end
   if not epoch then
     if is_broken() then return {'BROKEN'} end
-    if ARGV[2] ~= '' then return {'STALE'} end
+    if ARGV[2] ~= '' or ARGV[5] == '' then return {'STALE'} end
     epoch, version, tokens = ARGV[5], 0, ''
     return nil
   end
