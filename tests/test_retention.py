@@ -18,7 +18,7 @@ import servers
 from langgraph.channels import DeltaChannel
 from langgraph.checkpoint.base.id import uuid6
 from langgraph.graph import END, START, StateGraph
-from langgraph.types import Command, Overwrite, interrupt
+from langgraph.types import Command, Overwrite, Send, interrupt
 
 from langgraph_durable import (
     ConfigurationError,
@@ -35,6 +35,7 @@ from langgraph_durable import (
     PrunePlan,
     Thin,
     ThreadDeleted,
+    automatic,
 )
 from langgraph_durable._core import pruning, shortening
 from langgraph_durable._sqlite import tombs
@@ -310,6 +311,58 @@ def test_threads_that_are_over_go_whole(saver: DurableSaver) -> None:
     assert saver.stats().threads.keys() == {"t"}
     saver.prune(strategy=KeepLast(5) & DropIdle("0s", waiting="drop"))
     assert saver.stats().threads.keys() == set()
+
+
+def joining() -> Any:
+    graph = StateGraph(State)
+    for name in "abc":
+        graph.add_node(name, lambda state, name=name: {"log": [name]}, defer=name == "c")
+    graph.add_node("d", lambda state: {"log": ["d"]})
+    graph.add_edge(START, "a").add_edge(START, "b").add_edge(["a", "b"], "c")
+    return graph.add_edge(["b", "c"], "d")
+
+
+def sending() -> Any:
+    graph = StateGraph(State)
+    graph.add_node("c", lambda state: {"log": ["c"]})
+    graph.add_node("d", lambda state: {"log": ["d"]})
+    graph.add_conditional_edges(START, lambda state: [Send("c", state)] * 2, ["c"])
+    return graph.add_conditional_edges("c", lambda state: [Send("d", state)], ["d"])
+
+
+def remembering() -> Any:
+    inner = joining().compile(checkpointer=True)
+    return StateGraph(State).add_node("sub", inner).add_edge(START, "sub")
+
+
+@pytest.mark.parametrize("built", [joining, sending])
+@pytest.mark.parametrize("node", ["c", "d"])
+def test_a_thread_that_has_stopped_before_a_node_is_not_over(
+    saver: DurableSaver, built: Any, node: str
+) -> None:
+    graph = built().compile(checkpointer=saver, interrupt_before=[node])
+    graph.invoke({"log": []}, CONFIG)
+    assert node in graph.get_state(CONFIG).next
+    for policy in (Finished(keep="nothing"), DropIdle("0s")):
+        saver.prune(strategy=policy)
+    graph.invoke(None, CONFIG)
+    assert graph.get_state(CONFIG).next == ()
+    saver.prune(strategy=Finished(keep="nothing"))
+    assert saver.stats().threads == {}
+
+
+@pytest.mark.parametrize("built", [joining, sending, remembering])
+@pytest.mark.parametrize("mode", ["sync", "async", "exit"])
+@pytest.mark.parametrize("backend", backends.EVERYWHERE)
+def test_no_run_is_cleared_away_before_it_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str, mode: Any, built: Any
+) -> None:
+    monkeypatch.setattr(automatic, "STEP", 1)
+    with backends.ALL[backend](tmp_path, retention=Finished(keep="nothing")) as saver:
+        graph = built().compile(checkpointer=saver)
+        for _ in range(3):
+            assert graph.invoke({"log": []}, CONFIG, durability=mode)["log"][-1] == "d"
+            asyncio.run(graph.ainvoke({"log": []}, CONFIG, durability=mode))
 
 
 def test_deletes_say_what_they_removed_and_stats_agree(saver: DurableSaver) -> None:
