@@ -22,7 +22,7 @@ from langgraph_durable._core.retention import id_time
 from langgraph_durable._core.units import in_bytes, in_seconds
 from langgraph_durable.automatic import Backend, Finishing, Running, Steps, finished
 from langgraph_durable.background import Rounds
-from langgraph_durable.errors import ConfigurationError, CorruptionError
+from langgraph_durable.errors import ConfigurationError, CorruptionError, StorageError
 from langgraph_durable.policies import Duration, Policy, Size
 from langgraph_durable.reports import (
     ChannelStats,
@@ -177,10 +177,20 @@ class Retention:
 
     async def _report(self, do: Do, tally: Tally) -> PruneReport:
         total = tally.removed
-        freed = await do(self._pruner.reclaim()) if total.checkpoints else 0
+        freed = await self._give_back(do) if total.checkpoints else 0
         some = total.checkpoints, total.writes, total.items
         freed += total.reclaimed
         return PruneReport(tally.threads, *some, total.artifacts, total.bytes, freed)
+
+    async def _give_back(self, do: Do) -> int:
+        """Free room, to the file system; how many bytes."""
+        total = 0
+        try:
+            while freed := await do(self._pruner.reclaim()):
+                total += freed
+        except StorageError as error:  # what was to be removed is removed
+            logger.warning("free room is not given back yet: %s", error)
+        return total
 
     async def _each(self, do: Do, named: Sequence[str] | None) -> Any:
         if named is not None:
@@ -324,11 +334,11 @@ class Retention:
         It sticks: what a run that began before still writes is refused with `ThreadDeleted`. A
         new conversation under the same id just works.
         """
-        return self._backend.finish(self._delete(thread_id))
+        return self._now(lambda do: self._delete_several(do, [thread_id], None))
 
     async def adelete_thread(self, thread_id: str) -> Deleted:
         """`delete_thread`, off the event loop."""
-        return await self._backend.run(self._delete(thread_id), writes=True)
+        return await self._later(lambda do: self._delete_several(do, [thread_id], None))
 
     async def _delete(self, thread_id: str) -> Deleted:
         gone = await self._engine.delete_thread(addresses.thread(thread_id))
@@ -360,6 +370,8 @@ class Retention:
             gone = await do(self._delete(thread_id))
             counts = zip(_counts(total), _counts(gone), strict=True)
             total = Deleted(*(a + b for a, b in counts))
+        if total.bytes:
+            await self._give_back(do)
         return total
 
     async def _fits(self, thread_id: str, filter: dict[str, Any]) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import dataclasses
 import operator
 import pickle
 import random
@@ -38,7 +40,7 @@ from langgraph_durable import (
     automatic,
 )
 from langgraph_durable._core import pruning, shortening
-from langgraph_durable._sqlite import tombs
+from langgraph_durable._sqlite import schema, tombs
 from langgraph_durable.saver import DurableSaver
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
@@ -475,6 +477,45 @@ def test_pages_go_back_to_the_file_system(tmp_path: Path) -> None:
         assert report.reclaimed > 0
         free = saver._backend.finish(_pragma("freelist_count"))  # type: ignore[attr-defined]
         assert free == 0
+
+
+def test_a_delete_gives_its_pages_back_to_the_file_system(tmp_path: Path) -> None:
+    graph = StateGraph(State)
+    graph.add_node("a", lambda state: {"log": [random.randbytes(15_000).hex()]})
+    graph.add_edge(START, "a")
+
+    def fill(saver: DurableSaver) -> None:
+        for _ in range(30):
+            graph.compile(checkpointer=saver).invoke({"log": []}, CONFIG)
+
+    with backends.hasty_sqlite(tmp_path) as saver:
+        for delete in (
+            lambda: saver.delete_thread("t"),
+            lambda: asyncio.run(saver.adelete_thread("t")),
+            lambda: saver.delete_threads(["t"]),
+            lambda: asyncio.run(saver.adelete_threads(filter={"source": "loop"})),
+        ):
+            fill(saver)
+            assert delete().bytes > 400_000
+            free = saver._backend.finish(_pragma("freelist_count"))  # type: ignore[attr-defined]
+            assert free == 0
+
+
+def test_the_log_of_a_large_removal_does_not_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schema, "LARGEST_LOG", 100_000)
+    with backends.hasty_sqlite(tmp_path) as saver:
+        graph = StateGraph(State)
+        graph.add_node("a", lambda state: {"log": [random.randbytes(20_000).hex()]})
+        graph.add_edge(START, "a")
+        for _ in range(150):
+            graph.compile(checkpointer=saver).invoke({"log": []}, CONFIG, durability="exit")
+        saver.delete_thread("t")
+        with contextlib.closing(sqlite3.connect(tmp_path / "agent.db")) as conn:
+            conn.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+        chat(saver, 1)
+        assert (tmp_path / "agent.db-wal").stat().st_size < 1_000_000
 
 
 @pytest.mark.parametrize("column", ["refs", "body"])

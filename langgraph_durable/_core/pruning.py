@@ -190,11 +190,8 @@ class Pruner:
         return found
 
     async def reclaim(self) -> int:
-        """Give all free room back, a bounded piece at a time; how many bytes."""
-        total = 0
-        while freed := await self._storage.reclaim():
-            total += freed
-        return total
+        """Give a bounded piece of the free room back; how many bytes."""
+        return await self._storage.reclaim()
 
     async def measure(self, thread_id: str) -> Measured | None:
         return await self._storage.measure(thread_id)
