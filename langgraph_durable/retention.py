@@ -233,7 +233,7 @@ class Retention:
         return PrunePlan(strategy, tuple(plans))
 
     def apply_prune(self, plan: PrunePlan, *, progress: Progress | None = None) -> PruneReport:
-        """Remove what a plan names. What was written since, or must stay by now, stays."""
+        """Remove what a plan names. What was written or tagged since stays, or must stay by now."""
         tell = _checked_progress(progress)
         return self._now(lambda do: self._apply(do, plan, tell))
 
@@ -247,10 +247,10 @@ class Retention:
     async def _apply(self, do: Do, plan: PrunePlan, progress: Progress | None) -> PruneReport:
         if not isinstance(plan, PrunePlan):
             raise ConfigurationError(f"apply_prune takes what plan_prune returns, not {plan!r}")
-        tally = Tally(progress)
+        tally, policy = Tally(progress), checked_policy(plan.strategy)
         for each in plan.threads:
             if each.drop:
-                choice = by_plan(each)
+                choice = by_plan(each, policy)
                 async for pruned in self._pruner.shorten(do, each.thread_id, choice, time.time()):
                     tally.add(pruned.removed, more=pruned.more)
             tally.end_thread()

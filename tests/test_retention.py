@@ -276,6 +276,24 @@ def test_what_was_written_after_the_plan_stays(saver: DurableSaver) -> None:
     assert str(plan).splitlines()[0].split() == ["thread", "namespace", "kept", "removed", "bytes"]
 
 
+def test_what_was_tagged_or_answered_after_the_plan_stays(saver: DurableSaver) -> None:
+    chat(saver, 2)
+    plan = saver.plan_prune(strategy=KeepLast(1) | KeepTagged())
+    oldest = list(saver.list(CONFIG))[-1].config
+    saver.tag(oldest, "after all")
+    assert saver.apply_prune(plan).checkpoints == plan.removed - 1
+    assert saver.get_tuple(oldest) is not None
+
+    graph = family().compile(checkpointer=saver)
+    config = graph.invoke({"log": ["hi"]}, root("u")) and graph.get_state(root("u")).config
+    plan = saver.plan_prune(["u"], strategy=DropIdle("0s", waiting="drop"))
+    saver.put_writes(config, [("__resume__", "yes")], str(uuid6()))
+    saver.apply_prune(plan)
+    assert saver.get_tuple(root("u")) is not None
+    saver.prune(["u"], strategy=DropIdle("0s", waiting="drop"))
+    assert saver.get_tuple(root("u")) is None
+
+
 def test_nothing_goes_that_a_plan_does_not_name(saver: DurableSaver) -> None:
     """LangGraph's word keeps the last of each call of a sub-graph, and not who called it."""
     inner = StateGraph(State).add_node("b", lambda state: {"log": ["b"]}).add_edge(START, "b")
@@ -301,6 +319,24 @@ def test_tags_show_in_metadata_and_keep_their_checkpoint(saver: DurableSaver) ->
     assert len(list(saver.list(CONFIG))) == 1
     with pytest.raises(ConfigurationError):
         saver.tag({"configurable": {"thread_id": "unknown"}}, "x")
+
+
+@pytest.mark.parametrize("found", ["text", 5, {"a": 1}])
+def test_what_else_stands_where_tags_do_is_no_tag(saver: DurableSaver, found: Any) -> None:
+    graph = StateGraph(State).add_node("a", lambda state: {"log": ["a"]}).add_edge(START, "a")
+    config: Any = {**CONFIG, "metadata": {"checkpoint_tags": found}}
+    graph.compile(checkpointer=saver).invoke({"log": []}, config)
+    saver.tag(CONFIG, "x")
+    tagged: Any = saver.get_tuple(CONFIG)
+    assert tagged.metadata["checkpoint_tags"] == ["x"]
+    assert cast("Any", saver.prune(strategy=KeepTagged())).checkpoints == 2
+
+
+def test_names_do_not_draw_on_the_terminal(saver: DurableSaver) -> None:
+    chat(saver, 1, "a\nb\x1b[31m")
+    for shown in (saver.plan_prune(strategy=KeepLast(1)), saver.stats()):
+        assert len(str(shown).splitlines()) == 3
+        assert str(shown).replace("\n", "").isprintable()
 
 
 def test_threads_that_are_over_go_whole(saver: DurableSaver) -> None:

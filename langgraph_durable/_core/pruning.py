@@ -96,13 +96,14 @@ def by_policy(policy: Policed) -> Choice:
     return Choice(lambda view: retention.to_drop(view, policy), policy.needs_sizes)
 
 
-def by_plan(plan: ThreadPlan) -> Choice:
-    """What the plan names, without what must stay by now."""
+def by_plan(plan: ThreadPlan, policy: Policed) -> Choice:
+    """What the plan names, without what must stay by now, or what its policy keeps by now."""
     planned = plan.drop
 
     def choose(view: View) -> set[retention.Place]:
-        named = planned & view.places
-        if plan.whole and named == view.places:
+        named = planned & retention.to_drop(view, policy)
+        as_planned = sum(map(_size, _rows(view.listing))) == sum(plan.bytes.values())
+        if plan.whole and named == view.places and as_planned:
             return named
         return named & retention.must_stay(view, named)
 
@@ -147,7 +148,7 @@ class Pruner:
             size[ns] = 0
         for row in _rows(listing):
             if (row.ns, row.id) in drop:
-                size[row.ns] += len(row.refs) + len(row.body)
+                size[row.ns] += _size(row)
         gone = {ns: tuple(ids) for ns, ids in removed.items()}
         return ThreadPlan(thread_id, kept, gone, size, bool(drop) and drop == view.places)
 
@@ -176,7 +177,7 @@ class Pruner:
             found = True
             header = lineage.read_row(listing.thread_id, row)
             metadata = self._engine.loads(header.metadata)
-            old = metadata.get(TAGS, [])
+            old = retention.tags_in(metadata)
             new = change(list(old))
             if new == old:
                 return None
@@ -325,6 +326,10 @@ class _Held:
 def _rows(listing: Listing) -> Iterator[CheckpointRow | WriteRow]:
     yield from listing.rows
     yield from listing.writes
+
+
+def _size(row: CheckpointRow | WriteRow) -> int:
+    return len(row.refs) + len(row.body)
 
 
 def added(some: Sequence[Removed]) -> Removed:

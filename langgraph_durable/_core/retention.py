@@ -71,6 +71,12 @@ def id_at(moment: float) -> str:
     return f"{ticks >> 28:08x}-{ticks >> 12 & 0xFFFF:04x}-6{ticks & 0xFFF:03x}-ffff-{'f' * 12}"
 
 
+def tags_in(metadata: Mapping[str, Any]) -> list[Any]:
+    """The tags of a checkpoint; what else a program has put under their key is none."""
+    found = metadata.get(TAGS)
+    return found if isinstance(found, list) else []
+
+
 class View:
     """One thread as a policy sees it."""
 
@@ -127,8 +133,7 @@ class View:
         return {place for place in self.places if self.time(place) >= moment}
 
     def tags(self, place: Place) -> Set[str]:
-        found = self.metadata(place).get(TAGS)
-        return set(found) if isinstance(found, list) else set()
+        return set(tags_in(self.metadata(place)))
 
     @cached_property
     def idle(self) -> float:
