@@ -117,7 +117,7 @@ class Retention:
         self,
         thread_ids: Sequence[str] | None = None,
         *,
-        strategy: Policy | str = "keep_latest",
+        strategy: Policy | str | None = None,
         dry_run: bool = False,
         progress: Progress | None = None,
     ) -> PruneReport | PrunePlan:
@@ -126,7 +126,8 @@ class Retention:
         Args:
             thread_ids: which ones; None for all.
             strategy: a policy, or LangGraph's "keep_latest" (the head of each namespace, no more),
-                "delete" or "delete_all".
+                "delete" or "delete_all". If it is not given, all threads are pruned by the
+                saver's `retention`, and named ones, as LangGraph has it, by "keep_latest".
             dry_run: return the plan, and remove nothing.
             progress: called with threads done and checkpoints removed so far, after each step.
 
@@ -136,6 +137,7 @@ class Retention:
         Example:
             >>> saver.prune(["thread-1"], strategy=KeepLast(5))   # doctest: +SKIP
         """
+        strategy = self._strategy(strategy, thread_ids)
         if dry_run:
             return self.plan_prune(thread_ids, strategy=strategy)
         policy, named = checked_policy(strategy), named_threads(thread_ids)
@@ -146,16 +148,30 @@ class Retention:
         self,
         thread_ids: Sequence[str] | None = None,
         *,
-        strategy: Policy | str = "keep_latest",
+        strategy: Policy | str | None = None,
         dry_run: bool = False,
         progress: Progress | None = None,
     ) -> PruneReport | PrunePlan:
         """`prune`, off the event loop."""
+        strategy = self._strategy(strategy, thread_ids)
         if dry_run:
             return await self.aplan_prune(thread_ids, strategy=strategy)
         policy, named = checked_policy(strategy), named_threads(thread_ids)
         tell = _checked_progress(progress)
         return await self._later(lambda do: self._prune(do, named, policy, tell))
+
+    def _strategy(
+        self, given: Policy | str | None, thread_ids: Sequence[str] | None
+    ) -> Policy | str:
+        if given is not None:
+            return given
+        if thread_ids is not None:
+            return "keep_latest"
+        if self._retention is None:
+            raise ConfigurationError(
+                "prune of all threads needs strategy=, or a saver with retention="
+            )
+        return self._retention
 
     async def _prune(
         self, do: Do, named: Sequence[str] | None, policy: Policy, progress: Progress | None

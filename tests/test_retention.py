@@ -715,6 +715,23 @@ def test_nonsense_is_a_configuration_error(wrong: Any) -> None:
         wrong()
 
 
+def test_who_prunes_all_threads_says_how_or_has_said_so_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for backend in ("sqlite", "valkey"):
+        with backends.ALL[backend](tmp_path) as saver:
+            chat(saver, 2)
+            for call in (saver.prune, lambda: asyncio.run(saver.aprune())):
+                with pytest.raises(ConfigurationError):
+                    call()
+            assert len(list(saver.list(CONFIG))) == 6
+        with backends.ALL[backend](tmp_path, retention=KeepLast(4)) as saver:
+            assert cast("Any", saver.prune(dry_run=True)).removed == 2
+            assert cast("Any", asyncio.run(saver.aprune())).checkpoints == 2
+            saver.prune(["t"])  # LangGraph's own call, and what it stands for there
+            assert len(list(saver.list(CONFIG))) == 1
+
+
 def in_steps_of(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     for module in (pruning, shortening):
         monkeypatch.setattr(module, "MOST", count)
