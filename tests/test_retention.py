@@ -422,6 +422,8 @@ def test_deletes_say_what_they_removed_and_stats_agree(saver: DurableSaver) -> N
     assert log.oldest
     assert log.newest
     assert one.oldest <= log.oldest <= log.newest <= one.newest
+    assert stats.oldest == one.oldest
+    assert stats.newest == stats.threads["v"].newest
     gone = saver.delete_thread("t")
     assert (gone.checkpoints, gone.items) == (one.checkpoints, one.items)
     assert gone.bytes > 0
