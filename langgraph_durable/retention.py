@@ -363,7 +363,10 @@ class Retention:
     def delete_threads(
         self, thread_ids: Iterable[str] | None = None, *, filter: dict[str, Any] | None = None
     ) -> Deleted:
-        """Remove several threads: by id, or those with a checkpoint that fits `filter`."""
+        """Remove several threads: by id, or those with a checkpoint that fits `filter`.
+
+        What cannot be read fits no filter, and is logged.
+        """
         return self._now(lambda do: self._delete_several(do, thread_ids, filter))
 
     async def adelete_threads(
@@ -380,7 +383,7 @@ class Retention:
         if thread_ids is not None:
             named = addresses.several("thread_ids", thread_ids)
         else:
-            named = [t async for t in self._each(do, None) if await do(self._fits(t, filter or {}))]
+            named = [t async for t in self._each(do, None) if await self._fits(do, t, filter or {})]
         total = Deleted()
         for thread_id in named:
             gone = await do(self._delete(thread_id))
@@ -390,13 +393,14 @@ class Retention:
             await self._give_back(do)
         return total
 
-    async def _fits(self, thread_id: str, filter: dict[str, Any]) -> bool:
+    async def _fits(self, do: Do, thread_id: str, filter: dict[str, Any]) -> bool:
         selection = addresses.selection({"configurable": {"thread_id": thread_id}}, None)
-        serde = self.serde  # type: ignore[attr-defined]
-        found, _ = await self._engine.page(
-            serde, selection, addresses.checked_filter(filter), None, 1
-        )
-        return bool(found)
+        wanted = addresses.checked_filter(filter) or {}
+        try:
+            return await do(self._engine.has(selection, wanted), writes=False)
+        except CorruptionError as error:
+            logger.error("not looked at: %s", error)
+            return False
 
     # ---- stats -------------------------------------------------------------------------------
 
@@ -419,12 +423,15 @@ class Retention:
     async def _stats(self, do: Do, named: Sequence[str] | None, channels: bool) -> Stats:
         found: dict[str, ThreadStats] = {}
         async for thread_id in self._each(do, named):
-            measured = await do(self._pruner.measure(thread_id), writes=False)
+            by_channel, measured = {}, None
+            try:
+                measured = await do(self._pruner.measure(thread_id), writes=False)
+                if channels:
+                    by_channel = await do(self._pruner.channels(thread_id), writes=False)
+            except CorruptionError as error:
+                _leave_out(error, named, "statistics")
             if measured is None:
                 continue
-            by_channel = {}
-            if channels:
-                by_channel = await do(self._pruner.channels(thread_id), writes=False)
             parts = {name: ChannelStats(*_dated(each)) for name, each in by_channel.items()}
             found[thread_id] = ThreadStats(*_dated(measured), parts)
         return Stats(found)
@@ -444,11 +451,11 @@ def named_threads(thread_ids: Sequence[str] | None) -> Sequence[str] | None:
     return [addresses.thread(each) for each in addresses.several("thread_ids", thread_ids)]
 
 
-def _leave_out(error: CorruptionError, named: Sequence[str] | None) -> None:
+def _leave_out(error: CorruptionError, named: Sequence[str] | None, what: str = "pruning") -> None:
     """One thread's damage is not the others' trouble, unless the caller asked for that very one."""
     if named is not None:
         raise error
-    logger.error("left out of the pruning: %s", error)
+    logger.error("left out of the %s: %s", what, error)
 
 
 def _checked_progress(progress: object) -> Progress | None:

@@ -9,6 +9,7 @@ import operator
 import pickle
 import random
 import sqlite3
+import sys
 import threading
 import tracemalloc
 from pathlib import Path
@@ -37,6 +38,7 @@ from langgraph_durable import (
     PrunePlan,
     Thin,
     ThreadDeleted,
+    UnsafeTypeError,
     automatic,
 )
 from langgraph_durable._core import pruning, shortening
@@ -71,6 +73,13 @@ class State(TypedDict):
 
 def extend(log: list[str], writes: list[list[str]]) -> list[str]:
     return [*log, *(entry for write in writes for entry in write)]
+
+
+@dataclasses.dataclass
+class Unknown:
+    """To who prunes."""
+
+    number: int
 
 
 class Often(TypedDict):
@@ -578,6 +587,41 @@ def test_a_damaged_thread_is_left_as_it_is_and_the_others_are_pruned(
         assert (report.threads, report.checkpoints) == (2, 4)
         assert saver.stats(["bad"]) == before
     assert caplog.text.count("left out of the pruning: thread 'bad'") == 2
+
+
+@pytest.mark.parametrize("column", ["refs", "body"])
+def test_a_damaged_thread_keeps_no_other_from_being_found_counted_and_pruned(
+    column: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with backends.hasty_sqlite(tmp_path) as saver:
+        for name in ("bad", "good", "sound"):
+            chat(saver, 1, name)
+        damage = f"UPDATE lgd_checkpoints SET {column} = x'ff' WHERE tid = 1"
+        saver._backend.finish(_execute(damage))  # type: ignore[attr-defined]
+        shown = saver.stats(channels=True).threads
+        assert shown["good"].channels
+        assert shown["bad"].checkpoints == shown["good"].checkpoints
+        for policy in (MaxBytes("1 B"), Finished(keep="nothing")):
+            plan = saver.plan_prune(strategy=policy)
+            assert [each.thread_id for each in plan.threads] == ["good", "sound"]
+        assert saver.delete_threads(filter={"source": "loop"}).checkpoints == 6
+        assert saver.stats().threads.keys() == {"bad"}
+    assert "'bad'" in caplog.text
+
+
+def test_threads_are_found_and_deleted_where_their_classes_are_not_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with backends.hasty_sqlite(tmp_path) as saver:
+        graph = StateGraph(State)
+        graph.add_node("a", lambda state: {"log": [Unknown(1)]})
+        graph.add_edge(START, "a")
+        graph.compile(checkpointer=saver).invoke({"log": []}, CONFIG)
+    monkeypatch.delitem(sys.modules, __name__)
+    with backends.hasty_sqlite(tmp_path) as saver:
+        with pytest.raises(UnsafeTypeError):
+            saver.get_tuple(CONFIG)
+        assert saver.delete_threads(filter={"source": "input"}).checkpoints == 3
 
 
 def test_what_is_damaged_can_go_from_a_long_thread_too(

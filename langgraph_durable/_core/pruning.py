@@ -107,7 +107,7 @@ def by_plan(plan: ThreadPlan, policy: Policed) -> Choice:
             return named
         return named & retention.must_stay(view, named)
 
-    return Choice(choose)
+    return Choice(choose, policy.needs_sizes)
 
 
 class Pruned(NamedTuple):
@@ -204,9 +204,10 @@ class Pruner:
             return {}
         found: dict[str, _Held] = {}
         for row in _rows(listing):
-            for ref in unpack_refs(row.refs):
-                if ref.kind != ORIGIN:
-                    found.setdefault(ref.channel, _Held()).add(row, ref, listing.spines)
+            with lineage.blamed(thread_id, row):
+                for ref in unpack_refs(row.refs):
+                    if ref.kind != ORIGIN:
+                        found.setdefault(ref.channel, _Held()).add(row, ref, listing.spines)
         return {channel: held.measured(listing.sizes) for channel, held in sorted(found.items())}
 
 

@@ -229,15 +229,13 @@ class View:
         counted: set[int] = set()
         kept: set[Place] = set()
         for place in sorted(self.places, key=lambda p: (p in self.heads, p[1]), reverse=True):
-            refs = list(unpack_refs(self.rows[place].refs))
-            budget -= len(self.rows[place].refs) + len(self.rows[place].body)
-            for write in self.writes.get(place, ()):
-                budget -= len(write.refs) + len(write.body)
-                refs += unpack_refs(write.refs)
-            for ref in refs:
-                new = {*numbers(ref.spine), *order_of(ref, spines)} - counted
-                counted |= new
-                budget -= sum(sizes.get(n, 0) for n in new)
+            for row in (self.rows[place], *self.writes.get(place, ())):
+                budget -= len(row.refs) + len(row.body)
+                with lineage.blamed(self.listing.thread_id, row):
+                    for ref in unpack_refs(row.refs):
+                        new = {*numbers(ref.spine), *order_of(ref, spines)} - counted
+                        counted |= new
+                        budget -= sum(sizes.get(n, 0) for n in new)
             if budget < 0:
                 break
             kept.add(place)
