@@ -40,6 +40,8 @@ class Rounds:
                 return
             except DurableError as error:
                 logger.warning("background pruning: %s", error)
+            except Exception:
+                logger.exception("background pruning")
             self._ended.wait(self._interval)
 
     def stop(self) -> None:
@@ -82,6 +84,8 @@ class Queue:
                 self._work(thread_id)
             except DurableError as error:  # the next time it is added, it is tried again
                 logger.warning("retention of thread %r: %s", thread_id, error)
+            except Exception:
+                logger.exception("retention of thread %r", thread_id)
 
     @property
     def is_stopped(self) -> bool:

@@ -94,7 +94,7 @@ class PrunePlan:
 
 
 def table(rows: Sequence[Sequence[object]]) -> str:
-    texts = [[str(cell) for cell in row] for row in rows]
+    texts = [[_printable(str(cell)) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     return "\n".join(
         "  ".join(
@@ -103,6 +103,11 @@ def table(rows: Sequence[Sequence[object]]) -> str:
         ).rstrip()
         for row in texts
     )
+
+
+def _printable(text: str) -> str:
+    """Names are the users', or their users': they must not draw on a terminal."""
+    return text if text.isprintable() else repr(text)[1:-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +135,15 @@ class Stats:
     """How much there is in the store."""
 
     threads: Mapping[str, ThreadStats]
+
+    @property
+    def oldest(self) -> float | None:
+        """Seconds since 1970, as in each thread's."""
+        return min((t.oldest for t in self.threads.values() if t.oldest is not None), default=None)
+
+    @property
+    def newest(self) -> float | None:
+        return max((t.newest for t in self.threads.values() if t.newest is not None), default=None)
 
     def _sum(self, what: str) -> int:
         return sum(getattr(each, what) for each in self.threads.values())

@@ -22,7 +22,7 @@ from langgraph_durable._core.retention import id_time
 from langgraph_durable._core.units import in_bytes, in_seconds
 from langgraph_durable.automatic import Backend, Finishing, Running, Steps, finished
 from langgraph_durable.background import Rounds
-from langgraph_durable.errors import ConfigurationError, CorruptionError
+from langgraph_durable.errors import ConfigurationError, CorruptionError, StorageError
 from langgraph_durable.policies import Duration, Policy, Size
 from langgraph_durable.reports import (
     ChannelStats,
@@ -117,7 +117,7 @@ class Retention:
         self,
         thread_ids: Sequence[str] | None = None,
         *,
-        strategy: Policy | str = "keep_latest",
+        strategy: Policy | str | None = None,
         dry_run: bool = False,
         progress: Progress | None = None,
     ) -> PruneReport | PrunePlan:
@@ -126,7 +126,8 @@ class Retention:
         Args:
             thread_ids: which ones; None for all.
             strategy: a policy, or LangGraph's "keep_latest" (the head of each namespace, no more),
-                "delete" or "delete_all".
+                "delete" or "delete_all". If it is not given, all threads are pruned by the
+                saver's `retention`, and named ones, as LangGraph has it, by "keep_latest".
             dry_run: return the plan, and remove nothing.
             progress: called with threads done and checkpoints removed so far, after each step.
 
@@ -136,6 +137,7 @@ class Retention:
         Example:
             >>> saver.prune(["thread-1"], strategy=KeepLast(5))   # doctest: +SKIP
         """
+        strategy = self._strategy(strategy, thread_ids)
         if dry_run:
             return self.plan_prune(thread_ids, strategy=strategy)
         policy, named = checked_policy(strategy), named_threads(thread_ids)
@@ -146,16 +148,30 @@ class Retention:
         self,
         thread_ids: Sequence[str] | None = None,
         *,
-        strategy: Policy | str = "keep_latest",
+        strategy: Policy | str | None = None,
         dry_run: bool = False,
         progress: Progress | None = None,
     ) -> PruneReport | PrunePlan:
         """`prune`, off the event loop."""
+        strategy = self._strategy(strategy, thread_ids)
         if dry_run:
             return await self.aplan_prune(thread_ids, strategy=strategy)
         policy, named = checked_policy(strategy), named_threads(thread_ids)
         tell = _checked_progress(progress)
         return await self._later(lambda do: self._prune(do, named, policy, tell))
+
+    def _strategy(
+        self, given: Policy | str | None, thread_ids: Sequence[str] | None
+    ) -> Policy | str:
+        if given is not None:
+            return given
+        if thread_ids is not None:
+            return "keep_latest"
+        if self._retention is None:
+            raise ConfigurationError(
+                "prune of all threads needs strategy=, or a saver with retention="
+            )
+        return self._retention
 
     async def _prune(
         self, do: Do, named: Sequence[str] | None, policy: Policy, progress: Progress | None
@@ -177,10 +193,20 @@ class Retention:
 
     async def _report(self, do: Do, tally: Tally) -> PruneReport:
         total = tally.removed
-        freed = await do(self._pruner.reclaim()) if total.checkpoints else 0
+        freed = await self._give_back(do) if total.checkpoints else 0
         some = total.checkpoints, total.writes, total.items
         freed += total.reclaimed
         return PruneReport(tally.threads, *some, total.artifacts, total.bytes, freed)
+
+    async def _give_back(self, do: Do) -> int:
+        """Free room, to the file system; how many bytes."""
+        total = 0
+        try:
+            while freed := await do(self._pruner.reclaim()):
+                total += freed
+        except StorageError as error:  # what was to be removed is removed
+            logger.warning("free room is not given back yet: %s", error)
+        return total
 
     async def _each(self, do: Do, named: Sequence[str] | None) -> Any:
         if named is not None:
@@ -223,7 +249,7 @@ class Retention:
         return PrunePlan(strategy, tuple(plans))
 
     def apply_prune(self, plan: PrunePlan, *, progress: Progress | None = None) -> PruneReport:
-        """Remove what a plan names. What was written since, or must stay by now, stays."""
+        """Remove what a plan names. What was written or tagged since stays, or must stay by now."""
         tell = _checked_progress(progress)
         return self._now(lambda do: self._apply(do, plan, tell))
 
@@ -237,10 +263,10 @@ class Retention:
     async def _apply(self, do: Do, plan: PrunePlan, progress: Progress | None) -> PruneReport:
         if not isinstance(plan, PrunePlan):
             raise ConfigurationError(f"apply_prune takes what plan_prune returns, not {plan!r}")
-        tally = Tally(progress)
+        tally, policy = Tally(progress), checked_policy(plan.strategy)
         for each in plan.threads:
             if each.drop:
-                choice = by_plan(each)
+                choice = by_plan(each, policy)
                 async for pruned in self._pruner.shorten(do, each.thread_id, choice, time.time()):
                     tally.add(pruned.removed, more=pruned.more)
             tally.end_thread()
@@ -324,11 +350,11 @@ class Retention:
         It sticks: what a run that began before still writes is refused with `ThreadDeleted`. A
         new conversation under the same id just works.
         """
-        return self._backend.finish(self._delete(thread_id))
+        return self._now(lambda do: self._delete_several(do, [thread_id], None))
 
     async def adelete_thread(self, thread_id: str) -> Deleted:
         """`delete_thread`, off the event loop."""
-        return await self._backend.run(self._delete(thread_id), writes=True)
+        return await self._later(lambda do: self._delete_several(do, [thread_id], None))
 
     async def _delete(self, thread_id: str) -> Deleted:
         gone = await self._engine.delete_thread(addresses.thread(thread_id))
@@ -337,7 +363,10 @@ class Retention:
     def delete_threads(
         self, thread_ids: Iterable[str] | None = None, *, filter: dict[str, Any] | None = None
     ) -> Deleted:
-        """Remove several threads: by id, or those with a checkpoint that fits `filter`."""
+        """Remove several threads: by id, or those with a checkpoint that fits `filter`.
+
+        What cannot be read fits no filter, and is logged.
+        """
         return self._now(lambda do: self._delete_several(do, thread_ids, filter))
 
     async def adelete_threads(
@@ -354,21 +383,24 @@ class Retention:
         if thread_ids is not None:
             named = addresses.several("thread_ids", thread_ids)
         else:
-            named = [t async for t in self._each(do, None) if await do(self._fits(t, filter or {}))]
+            named = [t async for t in self._each(do, None) if await self._fits(do, t, filter or {})]
         total = Deleted()
         for thread_id in named:
             gone = await do(self._delete(thread_id))
             counts = zip(_counts(total), _counts(gone), strict=True)
             total = Deleted(*(a + b for a, b in counts))
+        if total.bytes:
+            await self._give_back(do)
         return total
 
-    async def _fits(self, thread_id: str, filter: dict[str, Any]) -> bool:
+    async def _fits(self, do: Do, thread_id: str, filter: dict[str, Any]) -> bool:
         selection = addresses.selection({"configurable": {"thread_id": thread_id}}, None)
-        serde = self.serde  # type: ignore[attr-defined]
-        found, _ = await self._engine.page(
-            serde, selection, addresses.checked_filter(filter), None, 1
-        )
-        return bool(found)
+        wanted = addresses.checked_filter(filter) or {}
+        try:
+            return await do(self._engine.has(selection, wanted), writes=False)
+        except CorruptionError as error:
+            logger.error("not looked at: %s", error)
+            return False
 
     # ---- stats -------------------------------------------------------------------------------
 
@@ -391,12 +423,15 @@ class Retention:
     async def _stats(self, do: Do, named: Sequence[str] | None, channels: bool) -> Stats:
         found: dict[str, ThreadStats] = {}
         async for thread_id in self._each(do, named):
-            measured = await do(self._pruner.measure(thread_id), writes=False)
+            by_channel, measured = {}, None
+            try:
+                measured = await do(self._pruner.measure(thread_id), writes=False)
+                if channels:
+                    by_channel = await do(self._pruner.channels(thread_id), writes=False)
+            except CorruptionError as error:
+                _leave_out(error, named, "statistics")
             if measured is None:
                 continue
-            by_channel = {}
-            if channels:
-                by_channel = await do(self._pruner.channels(thread_id), writes=False)
             parts = {name: ChannelStats(*_dated(each)) for name, each in by_channel.items()}
             found[thread_id] = ThreadStats(*_dated(measured), parts)
         return Stats(found)
@@ -416,11 +451,11 @@ def named_threads(thread_ids: Sequence[str] | None) -> Sequence[str] | None:
     return [addresses.thread(each) for each in addresses.several("thread_ids", thread_ids)]
 
 
-def _leave_out(error: CorruptionError, named: Sequence[str] | None) -> None:
+def _leave_out(error: CorruptionError, named: Sequence[str] | None, what: str = "pruning") -> None:
     """One thread's damage is not the others' trouble, unless the caller asked for that very one."""
     if named is not None:
         raise error
-    logger.error("left out of the pruning: %s", error)
+    logger.error("left out of the %s: %s", what, error)
 
 
 def _checked_progress(progress: object) -> Progress | None:

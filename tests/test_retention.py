@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import dataclasses
 import operator
 import pickle
 import random
 import sqlite3
+import sys
 import threading
 import tracemalloc
 from pathlib import Path
@@ -18,7 +21,7 @@ import servers
 from langgraph.channels import DeltaChannel
 from langgraph.checkpoint.base.id import uuid6
 from langgraph.graph import END, START, StateGraph
-from langgraph.types import Command, Overwrite, interrupt
+from langgraph.types import Command, Overwrite, Send, interrupt
 
 from langgraph_durable import (
     ConfigurationError,
@@ -35,9 +38,11 @@ from langgraph_durable import (
     PrunePlan,
     Thin,
     ThreadDeleted,
+    UnsafeTypeError,
+    automatic,
 )
 from langgraph_durable._core import pruning, shortening
-from langgraph_durable._sqlite import tombs
+from langgraph_durable._sqlite import schema, tombs
 from langgraph_durable.saver import DurableSaver
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
@@ -68,6 +73,13 @@ class State(TypedDict):
 
 def extend(log: list[str], writes: list[list[str]]) -> list[str]:
     return [*log, *(entry for write in writes for entry in write)]
+
+
+@dataclasses.dataclass
+class Unknown:
+    """To who prunes."""
+
+    number: int
 
 
 class Often(TypedDict):
@@ -273,6 +285,24 @@ def test_what_was_written_after_the_plan_stays(saver: DurableSaver) -> None:
     assert str(plan).splitlines()[0].split() == ["thread", "namespace", "kept", "removed", "bytes"]
 
 
+def test_what_was_tagged_or_answered_after_the_plan_stays(saver: DurableSaver) -> None:
+    chat(saver, 2)
+    plan = saver.plan_prune(strategy=KeepLast(1) | KeepTagged())
+    oldest = list(saver.list(CONFIG))[-1].config
+    saver.tag(oldest, "after all")
+    assert saver.apply_prune(plan).checkpoints == plan.removed - 1
+    assert saver.get_tuple(oldest) is not None
+
+    graph = family().compile(checkpointer=saver)
+    config = graph.invoke({"log": ["hi"]}, root("u")) and graph.get_state(root("u")).config
+    plan = saver.plan_prune(["u"], strategy=DropIdle("0s", waiting="drop"))
+    saver.put_writes(config, [("__resume__", "yes")], str(uuid6()))
+    saver.apply_prune(plan)
+    assert saver.get_tuple(root("u")) is not None
+    saver.prune(["u"], strategy=DropIdle("0s", waiting="drop"))
+    assert saver.get_tuple(root("u")) is None
+
+
 def test_nothing_goes_that_a_plan_does_not_name(saver: DurableSaver) -> None:
     """LangGraph's word keeps the last of each call of a sub-graph, and not who called it."""
     inner = StateGraph(State).add_node("b", lambda state: {"log": ["b"]}).add_edge(START, "b")
@@ -300,6 +330,24 @@ def test_tags_show_in_metadata_and_keep_their_checkpoint(saver: DurableSaver) ->
         saver.tag({"configurable": {"thread_id": "unknown"}}, "x")
 
 
+@pytest.mark.parametrize("found", ["text", 5, {"a": 1}])
+def test_what_else_stands_where_tags_do_is_no_tag(saver: DurableSaver, found: Any) -> None:
+    graph = StateGraph(State).add_node("a", lambda state: {"log": ["a"]}).add_edge(START, "a")
+    config: Any = {**CONFIG, "metadata": {"checkpoint_tags": found}}
+    graph.compile(checkpointer=saver).invoke({"log": []}, config)
+    saver.tag(CONFIG, "x")
+    tagged: Any = saver.get_tuple(CONFIG)
+    assert tagged.metadata["checkpoint_tags"] == ["x"]
+    assert cast("Any", saver.prune(strategy=KeepTagged())).checkpoints == 2
+
+
+def test_names_do_not_draw_on_the_terminal(saver: DurableSaver) -> None:
+    chat(saver, 1, "a\nb\x1b[31m")
+    for shown in (saver.plan_prune(strategy=KeepLast(1)), saver.stats()):
+        assert len(str(shown).splitlines()) == 3
+        assert str(shown).replace("\n", "").isprintable()
+
+
 def test_threads_that_are_over_go_whole(saver: DurableSaver) -> None:
     chat(saver, 1, "done")
     graph = family().compile(checkpointer=saver)
@@ -310,6 +358,58 @@ def test_threads_that_are_over_go_whole(saver: DurableSaver) -> None:
     assert saver.stats().threads.keys() == {"t"}
     saver.prune(strategy=KeepLast(5) & DropIdle("0s", waiting="drop"))
     assert saver.stats().threads.keys() == set()
+
+
+def joining() -> Any:
+    graph = StateGraph(State)
+    for name in "abc":
+        graph.add_node(name, lambda state, name=name: {"log": [name]}, defer=name == "c")
+    graph.add_node("d", lambda state: {"log": ["d"]})
+    graph.add_edge(START, "a").add_edge(START, "b").add_edge(["a", "b"], "c")
+    return graph.add_edge(["b", "c"], "d")
+
+
+def sending() -> Any:
+    graph = StateGraph(State)
+    graph.add_node("c", lambda state: {"log": ["c"]})
+    graph.add_node("d", lambda state: {"log": ["d"]})
+    graph.add_conditional_edges(START, lambda state: [Send("c", state)] * 2, ["c"])
+    return graph.add_conditional_edges("c", lambda state: [Send("d", state)], ["d"])
+
+
+def remembering() -> Any:
+    inner = joining().compile(checkpointer=True)
+    return StateGraph(State).add_node("sub", inner).add_edge(START, "sub")
+
+
+@pytest.mark.parametrize("built", [joining, sending])
+@pytest.mark.parametrize("node", ["c", "d"])
+def test_a_thread_that_has_stopped_before_a_node_is_not_over(
+    saver: DurableSaver, built: Any, node: str
+) -> None:
+    graph = built().compile(checkpointer=saver, interrupt_before=[node])
+    graph.invoke({"log": []}, CONFIG)
+    assert node in graph.get_state(CONFIG).next
+    for policy in (Finished(keep="nothing"), DropIdle("0s")):
+        saver.prune(strategy=policy)
+    graph.invoke(None, CONFIG)
+    assert graph.get_state(CONFIG).next == ()
+    saver.prune(strategy=Finished(keep="nothing"))
+    assert saver.stats().threads == {}
+
+
+@pytest.mark.parametrize("built", [joining, sending, remembering])
+@pytest.mark.parametrize("mode", ["sync", "async", "exit"])
+@pytest.mark.parametrize("backend", backends.EVERYWHERE)
+def test_no_run_is_cleared_away_before_it_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str, mode: Any, built: Any
+) -> None:
+    monkeypatch.setattr(automatic, "STEP", 1)
+    with backends.ALL[backend](tmp_path, retention=Finished(keep="nothing")) as saver:
+        graph = built().compile(checkpointer=saver)
+        for _ in range(3):
+            assert graph.invoke({"log": []}, CONFIG, durability=mode)["log"][-1] == "d"
+            asyncio.run(graph.ainvoke({"log": []}, CONFIG, durability=mode))
 
 
 def test_deletes_say_what_they_removed_and_stats_agree(saver: DurableSaver) -> None:
@@ -331,6 +431,8 @@ def test_deletes_say_what_they_removed_and_stats_agree(saver: DurableSaver) -> N
     assert log.oldest
     assert log.newest
     assert one.oldest <= log.oldest <= log.newest <= one.newest
+    assert stats.oldest == one.oldest
+    assert stats.newest == stats.threads["v"].newest
     gone = saver.delete_thread("t")
     assert (gone.checkpoints, gone.items) == (one.checkpoints, one.items)
     assert gone.bytes > 0
@@ -424,6 +526,45 @@ def test_pages_go_back_to_the_file_system(tmp_path: Path) -> None:
         assert free == 0
 
 
+def test_a_delete_gives_its_pages_back_to_the_file_system(tmp_path: Path) -> None:
+    graph = StateGraph(State)
+    graph.add_node("a", lambda state: {"log": [random.randbytes(15_000).hex()]})
+    graph.add_edge(START, "a")
+
+    def fill(saver: DurableSaver) -> None:
+        for _ in range(30):
+            graph.compile(checkpointer=saver).invoke({"log": []}, CONFIG)
+
+    with backends.hasty_sqlite(tmp_path) as saver:
+        for delete in (
+            lambda: saver.delete_thread("t"),
+            lambda: asyncio.run(saver.adelete_thread("t")),
+            lambda: saver.delete_threads(["t"]),
+            lambda: asyncio.run(saver.adelete_threads(filter={"source": "loop"})),
+        ):
+            fill(saver)
+            assert delete().bytes > 400_000
+            free = saver._backend.finish(_pragma("freelist_count"))  # type: ignore[attr-defined]
+            assert free == 0
+
+
+def test_the_log_of_a_large_removal_does_not_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schema, "LARGEST_LOG", 100_000)
+    with backends.hasty_sqlite(tmp_path) as saver:
+        graph = StateGraph(State)
+        graph.add_node("a", lambda state: {"log": [random.randbytes(20_000).hex()]})
+        graph.add_edge(START, "a")
+        for _ in range(150):
+            graph.compile(checkpointer=saver).invoke({"log": []}, CONFIG, durability="exit")
+        saver.delete_thread("t")
+        with contextlib.closing(sqlite3.connect(tmp_path / "agent.db")) as conn:
+            conn.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+        chat(saver, 1)
+        assert (tmp_path / "agent.db-wal").stat().st_size < 1_000_000
+
+
 @pytest.mark.parametrize("column", ["refs", "body"])
 def test_a_damaged_thread_is_left_as_it_is_and_the_others_are_pruned(
     column: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -446,6 +587,41 @@ def test_a_damaged_thread_is_left_as_it_is_and_the_others_are_pruned(
         assert (report.threads, report.checkpoints) == (2, 4)
         assert saver.stats(["bad"]) == before
     assert caplog.text.count("left out of the pruning: thread 'bad'") == 2
+
+
+@pytest.mark.parametrize("column", ["refs", "body"])
+def test_a_damaged_thread_keeps_no_other_from_being_found_counted_and_pruned(
+    column: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with backends.hasty_sqlite(tmp_path) as saver:
+        for name in ("bad", "good", "sound"):
+            chat(saver, 1, name)
+        damage = f"UPDATE lgd_checkpoints SET {column} = x'ff' WHERE tid = 1"
+        saver._backend.finish(_execute(damage))  # type: ignore[attr-defined]
+        shown = saver.stats(channels=True).threads
+        assert shown["good"].channels
+        assert shown["bad"].checkpoints == shown["good"].checkpoints
+        for policy in (MaxBytes("1 B"), Finished(keep="nothing")):
+            plan = saver.plan_prune(strategy=policy)
+            assert [each.thread_id for each in plan.threads] == ["good", "sound"]
+        assert saver.delete_threads(filter={"source": "loop"}).checkpoints == 6
+        assert saver.stats().threads.keys() == {"bad"}
+    assert "'bad'" in caplog.text
+
+
+def test_threads_are_found_and_deleted_where_their_classes_are_not_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with backends.hasty_sqlite(tmp_path) as saver:
+        graph = StateGraph(State)
+        graph.add_node("a", lambda state: {"log": [Unknown(1)]})
+        graph.add_edge(START, "a")
+        graph.compile(checkpointer=saver).invoke({"log": []}, CONFIG)
+    monkeypatch.delitem(sys.modules, __name__)
+    with backends.hasty_sqlite(tmp_path) as saver:
+        with pytest.raises(UnsafeTypeError):
+            saver.get_tuple(CONFIG)
+        assert saver.delete_threads(filter={"source": "input"}).checkpoints == 3
 
 
 def test_what_is_damaged_can_go_from_a_long_thread_too(
@@ -583,6 +759,23 @@ def test_a_policy_can_be_pickled_compared_and_pasted_back(policy: Any) -> None:
 def test_nonsense_is_a_configuration_error(wrong: Any) -> None:
     with pytest.raises(ConfigurationError):
         wrong()
+
+
+def test_who_prunes_all_threads_says_how_or_has_said_so_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for backend in ("sqlite", "valkey"):
+        with backends.ALL[backend](tmp_path) as saver:
+            chat(saver, 2)
+            for call in (saver.prune, lambda: asyncio.run(saver.aprune())):
+                with pytest.raises(ConfigurationError):
+                    call()
+            assert len(list(saver.list(CONFIG))) == 6
+        with backends.ALL[backend](tmp_path, retention=KeepLast(4)) as saver:
+            assert cast("Any", saver.prune(dry_run=True)).removed == 2
+            assert cast("Any", asyncio.run(saver.aprune())).checkpoints == 2
+            saver.prune(["t"])  # LangGraph's own call, and what it stands for there
+            assert len(list(saver.list(CONFIG))) == 1
 
 
 def in_steps_of(monkeypatch: pytest.MonkeyPatch, count: int) -> None:

@@ -257,6 +257,22 @@ class Engine:
             restored.append(found)
         return restored, page.cursor
 
+    async def has(self, selection: Selection, filter: Mapping[str, Any]) -> bool:
+        """Whether there is a checkpoint whose metadata fits; no values are looked at.
+
+        One that cannot be read fits nothing.
+        """
+
+        def accept(thread_id: str, row: CheckpointRow) -> bool:
+            try:
+                metadata = self._metadata(lineage.read_row(thread_id, row))
+            except CorruptionError as error:
+                logger.error("not looked at: %s", error)
+                return False
+            return all(metadata.get(key) == value for key, value in filter.items())
+
+        return bool((await self.storage.page(selection, None, 1, accept, items=False)).rows)
+
     async def outline(
         self, selection: Selection, after: Cursor | None, size: int, *, strict: bool = True
     ) -> tuple[list[Outline], Cursor | None]:

@@ -10,6 +10,7 @@ stay because the survivor now refers to them, and everything else about the ance
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -192,6 +193,15 @@ def read_row(thread_id: str, row: CheckpointRow) -> Header:
     """The verified header of a stored row."""
     try:
         return read_header(row.bare(thread_id))
+    except seal.Damaged as error:
+        raise seal.damaged(f"thread {thread_id!r}, checkpoint {row.id}", error) from error
+
+
+@contextmanager
+def blamed(thread_id: str, row: CheckpointRow | WriteRow) -> Iterator[None]:
+    """Say of which record it was that its bytes are damaged."""
+    try:
+        yield
     except seal.Damaged as error:
         raise seal.damaged(f"thread {thread_id!r}, checkpoint {row.id}", error) from error
 

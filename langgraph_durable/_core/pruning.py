@@ -96,17 +96,18 @@ def by_policy(policy: Policed) -> Choice:
     return Choice(lambda view: retention.to_drop(view, policy), policy.needs_sizes)
 
 
-def by_plan(plan: ThreadPlan) -> Choice:
-    """What the plan names, without what must stay by now."""
+def by_plan(plan: ThreadPlan, policy: Policed) -> Choice:
+    """What the plan names, without what must stay by now, or what its policy keeps by now."""
     planned = plan.drop
 
     def choose(view: View) -> set[retention.Place]:
-        named = planned & view.places
-        if plan.whole and named == view.places:
+        named = planned & retention.to_drop(view, policy)
+        as_planned = sum(map(_size, _rows(view.listing))) == sum(plan.bytes.values())
+        if plan.whole and named == view.places and as_planned:
             return named
         return named & retention.must_stay(view, named)
 
-    return Choice(choose)
+    return Choice(choose, policy.needs_sizes)
 
 
 class Pruned(NamedTuple):
@@ -147,7 +148,7 @@ class Pruner:
             size[ns] = 0
         for row in _rows(listing):
             if (row.ns, row.id) in drop:
-                size[row.ns] += len(row.refs) + len(row.body)
+                size[row.ns] += _size(row)
         gone = {ns: tuple(ids) for ns, ids in removed.items()}
         return ThreadPlan(thread_id, kept, gone, size, bool(drop) and drop == view.places)
 
@@ -176,7 +177,7 @@ class Pruner:
             found = True
             header = lineage.read_row(listing.thread_id, row)
             metadata = self._engine.loads(header.metadata)
-            old = metadata.get(TAGS, [])
+            old = retention.tags_in(metadata)
             new = change(list(old))
             if new == old:
                 return None
@@ -190,11 +191,8 @@ class Pruner:
         return found
 
     async def reclaim(self) -> int:
-        """Give all free room back, a bounded piece at a time; how many bytes."""
-        total = 0
-        while freed := await self._storage.reclaim():
-            total += freed
-        return total
+        """Give a bounded piece of the free room back; how many bytes."""
+        return await self._storage.reclaim()
 
     async def measure(self, thread_id: str) -> Measured | None:
         return await self._storage.measure(thread_id)
@@ -206,9 +204,10 @@ class Pruner:
             return {}
         found: dict[str, _Held] = {}
         for row in _rows(listing):
-            for ref in unpack_refs(row.refs):
-                if ref.kind != ORIGIN:
-                    found.setdefault(ref.channel, _Held()).add(row, ref, listing.spines)
+            with lineage.blamed(thread_id, row):
+                for ref in unpack_refs(row.refs):
+                    if ref.kind != ORIGIN:
+                        found.setdefault(ref.channel, _Held()).add(row, ref, listing.spines)
         return {channel: held.measured(listing.sizes) for channel, held in sorted(found.items())}
 
 
@@ -328,6 +327,10 @@ class _Held:
 def _rows(listing: Listing) -> Iterator[CheckpointRow | WriteRow]:
     yield from listing.rows
     yield from listing.writes
+
+
+def _size(row: CheckpointRow | WriteRow) -> int:
+    return len(row.refs) + len(row.body)
 
 
 def added(some: Sequence[Removed]) -> Removed:

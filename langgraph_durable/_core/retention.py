@@ -15,13 +15,18 @@ from __future__ import annotations
 import bisect
 import uuid
 from collections.abc import Callable, Mapping, Set
+from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Protocol
 
 from langgraph_durable._core import lineage
+from langgraph_durable._core.ops import SENDS
 from langgraph_durable._core.records import CheckpointRow, Listing, WriteRow
-from langgraph_durable._core.refs import numbers, order_of, unpack_refs
+from langgraph_durable._core.refs import VALUE, Ref, numbers, order_of, unpack_refs
+from langgraph_durable._core.serde import TAG, TAG_CODES
+from langgraph_durable._core.tasks import BRANCH, JOIN
+from langgraph_durable.errors import DurableError
 
 Place = tuple[str, str]
 """Namespace and id."""
@@ -29,6 +34,8 @@ TAGS = "checkpoint_tags"
 """The metadata key under which a checkpoint's tags are."""
 INTERRUPT = -3
 """The index of an interrupt among the writes of a task."""
+OWN = TAG_CODES[TAG]
+"""How a small value begins that our own serialiser has made."""
 UUID_EPOCH = 0x01B21DD213814000
 """100 ns steps from the epoch of UUIDs to that of Unix."""
 
@@ -62,6 +69,12 @@ def id_at(moment: float) -> str:
     """The greatest id that can have been made until then."""
     ticks = int(moment * 1e7) + UUID_EPOCH
     return f"{ticks >> 28:08x}-{ticks >> 12 & 0xFFFF:04x}-6{ticks & 0xFFF:03x}-ffff-{'f' * 12}"
+
+
+def tags_in(metadata: Mapping[str, Any]) -> list[Any]:
+    """The tags of a checkpoint; what else a program has put under their key is none."""
+    found = metadata.get(TAGS)
+    return found if isinstance(found, list) else []
 
 
 class View:
@@ -120,8 +133,7 @@ class View:
         return {place for place in self.places if self.time(place) >= moment}
 
     def tags(self, place: Place) -> Set[str]:
-        found = self.metadata(place).get(TAGS)
-        return set(found) if isinstance(found, list) else set()
+        return set(tags_in(self.metadata(place)))
 
     @cached_property
     def idle(self) -> float:
@@ -149,8 +161,33 @@ class View:
             return False
         if self.writes.get(place):
             return True
-        channels = {ref.channel for ref in unpack_refs(self.rows[place].refs)}
-        return "__start__" in channels or any(c.startswith("branch:to:") for c in channels)
+        return any(self._is_due(place, ref) for ref in unpack_refs(self.rows[place].refs))
+
+    def _is_due(self, place: Place, ref: Ref) -> bool:
+        """Whether a channel makes a node run: LangGraph's own ones tell by their names."""
+        if ref.kind != VALUE:
+            return False
+        if ref.channel == SENDS:
+            return bool(ref.runs or ref.spine)
+        if ref.channel.startswith(JOIN):
+            return self._has_met_all(place, ref.channel)
+        return ref.channel == "__start__" or ref.channel.startswith(BRANCH)
+
+    def _has_met_all(self, place: Place, join: str) -> bool:
+        """Whether all nodes have come that a join waits for; it holds the names of those who have.
+
+        Where those cannot be read here, the checkpoint tells which channels its step has filled.
+        """
+        header = lineage.read_row(self.listing.thread_id, self.rows[place])
+        form = header.entries[join].form
+        if isinstance(form, bytes) and form[:1] == OWN:
+            with suppress(DurableError, TypeError, ValueError):
+                value: Any = self._loads(form[1:])
+                met, ended = value if isinstance(value, (tuple, list)) else (value, True)
+                came = {*"+".join(met).split("+")}
+                return bool(ended) and came.issuperset(join.split(":")[1].split("+"))
+        updated = self._loads(header.rest).get("updated_channels")
+        return updated is None or join in updated
 
     def continued(self, drop: Set[Place]) -> Set[Place]:
         """Survivors that a run went on from, to nothing but checkpoints that go."""
@@ -169,12 +206,22 @@ class View:
     @cached_property
     def is_waiting(self) -> bool:
         """Somebody may still answer or go on, at the newest checkpoint of the thread."""
-        return bool(self.unfinished & self.heads)
+        return bool(self.unfinished & self.heads) or self.is_under_way
 
     @cached_property
     def is_finished(self) -> bool:
         root = self.listing.heads.get("")
-        return root is not None and ("", root) not in self.unfinished
+        return root is not None and ("", root) not in self.unfinished and not self.is_under_way
+
+    @cached_property
+    def is_under_way(self) -> bool:
+        """A run has stored what a sub-graph did, and not yet where that was called.
+
+        Under "exit" the root comes last.
+        """
+        root = self.listing.heads.get("", "")
+        called = (_parents(self, ns).get("", "") for ns in self.newest_first if ns)
+        return any(str(id) > root for id in called)
 
     def within(self, budget: int) -> Set[Place]:
         """The newest checkpoints whose records, and items counted once, fit into `budget`."""
@@ -182,15 +229,13 @@ class View:
         counted: set[int] = set()
         kept: set[Place] = set()
         for place in sorted(self.places, key=lambda p: (p in self.heads, p[1]), reverse=True):
-            refs = list(unpack_refs(self.rows[place].refs))
-            budget -= len(self.rows[place].refs) + len(self.rows[place].body)
-            for write in self.writes.get(place, ()):
-                budget -= len(write.refs) + len(write.body)
-                refs += unpack_refs(write.refs)
-            for ref in refs:
-                new = {*numbers(ref.spine), *order_of(ref, spines)} - counted
-                counted |= new
-                budget -= sum(sizes.get(n, 0) for n in new)
+            for row in (self.rows[place], *self.writes.get(place, ())):
+                budget -= len(row.refs) + len(row.body)
+                with lineage.blamed(self.listing.thread_id, row):
+                    for ref in unpack_refs(row.refs):
+                        new = {*numbers(ref.spine), *order_of(ref, spines)} - counted
+                        counted |= new
+                        budget -= sum(sizes.get(n, 0) for n in new)
             if budget < 0:
                 break
             kept.add(place)
@@ -238,10 +283,14 @@ def caller(view: View, ns: str) -> Place | None:
     """The checkpoint whose task called the sub-graph that `ns` is for; None if it is not one."""
     if not is_call(ns):
         return None
-    parents = view.metadata(view.newest_first[ns][0]).get("parents")
-    if not isinstance(parents, dict) or not parents:
-        return None
-    return max(((str(n), str(i)) for n, i in parents.items()), key=lambda p: len(p[0]))
+    above = ((str(name), str(id)) for name, id in _parents(view, ns).items())
+    return max(above, key=lambda place: len(place[0]), default=None)
+
+
+def _parents(view: View, ns: str) -> Mapping[str, Any]:
+    """Where in the graphs above the newest checkpoint of a sub-graph was called."""
+    found = view.metadata(view.newest_first[ns][0]).get("parents")
+    return found if isinstance(found, dict) else {}
 
 
 def _seen_from(view: View, ns: str, kept: Set[Place]) -> Set[Place]:

@@ -29,6 +29,10 @@ BITS = 32
 """An item's key is `tid << BITS | number`."""
 MOST_ITEMS = (1 << BITS) - 1
 
+LARGEST_LOG = 16 << 20
+"""Bytes of the write-ahead log that are kept on disk once their content is in the file: a large
+removal passes through it."""
+
 TABLES = """
 CREATE TABLE lgd_format (version INTEGER NOT NULL) STRICT;
 
@@ -123,6 +127,7 @@ def configure(conn: sqlite3.Connection, synchronous: str, busy_timeout: float) -
     conn.execute(f"PRAGMA busy_timeout = {int(busy_timeout * 1000)}")
     conn.execute(f"PRAGMA synchronous = {synchronous}")
     conn.execute("PRAGMA cell_size_check = ON")
+    conn.execute(f"PRAGMA journal_size_limit = {LARGEST_LOG}")
 
 
 MIGRATIONS: dict[int, Callable[[sqlite3.Connection], object]] = {}
