@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol, TypeVar, cast
 
 from langgraph_durable._core import claims, seal
 from langgraph_durable._core.claims import Claim
@@ -33,6 +33,7 @@ from langgraph_durable.errors import (
     SerializationError,
 )
 
+R = TypeVar("R")
 IN_MEMORY = 16 << 20
 """Contents up to this size are opened in memory, larger ones in a temporary file."""
 
@@ -43,6 +44,7 @@ class Reader(Protocol):
     def read(self, claim: Claim) -> bytes: ...
     def meet(self, claim: Claim) -> None: ...
     def urls_of(self, claim: Claim) -> tuple[str, ...]: ...
+    def look_again(self) -> bool: ...
 
 
 class Artifact:
@@ -201,8 +203,7 @@ class Artifact:
             return file
         held = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115
         try:
-            with self._named():
-                self._reader().save(self._known(), held)  # type: ignore[arg-type]
+            self._from_store(lambda shelf, claim: shelf.save(claim, cast("BinaryIO", held)))
             held.seek(0)
         except BaseException:
             held.close()
@@ -214,8 +215,7 @@ class Artifact:
         if self._source is not None:
             with self.open() as file:
                 return file.read()
-        with self._named():
-            return self._reader().read(self._known())
+        return self._from_store(lambda shelf, claim: shelf.read(claim))
 
     async def aread(self) -> bytes:
         """`read`, off the event loop."""
@@ -268,6 +268,16 @@ class Artifact:
             if self.name is None or block["type"] != "file"
             else {**block, "filename": self.name}
         )
+
+    def _from_store(self, act: Callable[[Reader, Claim], R]) -> R:
+        with self._named():
+            shelf, claim = self._reader(), self._known()
+            try:
+                return act(shelf, claim)
+            except ArtifactMissing:
+                if not shelf.look_again():
+                    raise
+                return act(shelf, claim)
 
     def _reader(self) -> Reader:
         if self._shelf is None:

@@ -32,6 +32,7 @@ from langgraph_durable.errors import (
     ArtifactCorrupt,
     ArtifactMissing,
     ConfigurationError,
+    DurableError,
     SerializationError,
 )
 
@@ -67,7 +68,11 @@ class Shelf:
         self._names: dict[str, tuple[str, ...]] = {}
         self._fresh: dict[Claim, float] = {}
         self._broken: set[Claim] = set()
+        self._missed: dict[Claim, int] = {}
+        self._readings = 0
         self.has_news = False
+        self.ask: Callable[[], bool] | None = None
+        """Does a `refresh` as a call of its own; the saver knows how."""
 
     @classmethod
     def of(cls, store: str, urls: tuple[str, ...]) -> Shelf:
@@ -95,13 +100,25 @@ class Shelf:
         await storage.enter_store(self.store, (self.target.url,))
         self.is_entered = True
 
-    async def refresh(self, storage: Storage, unknown: str | None = None) -> None:
-        """Read the names again; what is unknown even then is nowhere."""
+    async def refresh(self, storage: Storage, unknown: str | None = None) -> bool:
+        """Read the names again, and whether they have changed; what is unknown then is nowhere."""
         found = await storage.stores()
         if unknown is not None:
             found.setdefault(unknown, ())
+        is_news = any(self._names.get(id) != urls for id, urls in found.items())
         self._names.update(found)
         self.is_behind = False
+        self._readings += 1
+        if is_news or len(self._missed) > MOST_FRESH:
+            self._missed.clear()
+        return is_news
+
+    def look_again(self) -> bool:
+        """What is missing may have been moved by another process: whether to look again."""
+        try:
+            return self.ask is not None and self.ask()
+        except DurableError:  # closed, or not for sync calls
+            return False
 
     def stores_of(self, store: str) -> list[ArtifactStore]:
         """Where the objects of a store are found, the best place first."""
@@ -252,18 +269,26 @@ class Shelf:
             self.is_behind = True
 
     def fetch(self, claims: Sequence[Claim]) -> list[bytes | None]:
-        """The contents; None for one that is missing, where a placeholder is wanted."""
+        """The contents; None for one that is missing, where a placeholder is wanted.
+
+        Another process may have moved it, so it is missing once the names were read again.
+        """
         for claim in claims:
             self.stores_of(claim.store)
-        return in_parallel(self._fetch, claims)
+        found = in_parallel(self._fetch, claims)
+        lost = [claim for claim, data in zip(claims, found, strict=True) if data is None]
+        now = self._readings
+        for store in [each.store for each in lost if self._missed.setdefault(each, now) == now]:
+            raise UnknownStore(store)
+        if lost and not self._placeholder:
+            raise self._missing(lost[0])
+        return found
 
     def _fetch(self, claim: Claim) -> bytes | None:
         try:
             return self.read(claim)
         except ArtifactMissing:
-            if self._placeholder:
-                return None
-            raise
+            return None
 
     def read(self, claim: Claim) -> bytes:
         return self._first(
