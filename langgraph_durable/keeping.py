@@ -388,7 +388,7 @@ def _problem(
             if numbers.intersection(order_of(ref, listing.spines)):
                 channels.add(ref.channel)
                 ids.add(row.id)
-    store = ", ".join(shelf.names.get(claim.store, ()))
+    store = ", ".join(map(shelf.shown, shelf.names.get(claim.store, ())))
     places = tuple(sorted(channels)), tuple(sorted(ids, reverse=True))
     return ArtifactProblem(what, claim.key, store, claim.size, *places, detail)
 

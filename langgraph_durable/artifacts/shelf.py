@@ -26,6 +26,7 @@ from langgraph_durable._core.offload import UnknownStore, Upload
 from langgraph_durable._core.storage import Storage
 from langgraph_durable._core.units import shown_bytes
 from langgraph_durable.artifacts import media, places, sweeping
+from langgraph_durable.artifacts.files import BESIDE, FileArtifacts
 from langgraph_durable.artifacts.handle import Artifact
 from langgraph_durable.artifacts.stores import ArtifactStore, Found, open_store
 from langgraph_durable.errors import (
@@ -142,7 +143,7 @@ class Shelf:
     def at(self, url: str) -> ArtifactStore:
         found = self._by_url.get(url)
         if found is None:
-            if url.startswith(("beside:", "memory:private")):
+            if url.startswith((BESIDE, "memory:private")):
                 raise ArtifactMissing(
                     f"the artifacts of this database are in the folder beside its file ({url}), "
                     "which this saver does not know: open it by its path"
@@ -241,7 +242,7 @@ class Shelf:
     def is_whole(self, store: ArtifactStore, claim: Claim) -> bool:
         """Whether the object of a claim is in a store as it should be; it is read."""
         try:
-            media.verify(store.open(claim.key), claim, _where(store, claim))
+            media.verify(store.open(claim.key), claim, self._where(store, claim))
         except (KeyError, ArtifactCorrupt):
             return False
         return True
@@ -292,15 +293,15 @@ class Shelf:
 
     def read(self, claim: Claim) -> bytes:
         return self._first(
-            claim, lambda store: media.read_all(store.open(claim.key), claim, _where(store, claim))
+            claim,
+            lambda store: media.read_all(store.open(claim.key), claim, self._where(store, claim)),
         )
 
     def open(self, claim: Claim) -> BinaryIO:
         return self._first(claim, lambda store: self._checked(store, claim))
 
-    @staticmethod
-    def _checked(store: ArtifactStore, claim: Claim) -> BinaryIO:
-        where = _where(store, claim)
+    def _checked(self, store: ArtifactStore, claim: Claim) -> BinaryIO:
+        where = self._where(store, claim)
         return cast("BinaryIO", media.Checked(store.open(claim.key), claim, where))
 
     def save(self, claim: Claim, file: BinaryIO) -> None:
@@ -309,7 +310,7 @@ class Shelf:
         def copy(store: ArtifactStore) -> None:
             file.seek(0)
             file.truncate()
-            media.verify(store.open(claim.key), claim, _where(store, claim), file)
+            media.verify(store.open(claim.key), claim, self._where(store, claim), file)
 
         self._first(claim, copy)
 
@@ -325,7 +326,8 @@ class Shelf:
     def check(self, claim: Claim) -> None:
         """Read the content; raises what is wrong with it."""
         self._first(
-            claim, lambda store: media.verify(store.open(claim.key), claim, _where(store, claim))
+            claim,
+            lambda store: media.verify(store.open(claim.key), claim, self._where(store, claim)),
         )
 
     def _first(self, claim: Claim, act: Callable[[ArtifactStore], R]) -> R:
@@ -341,8 +343,19 @@ class Shelf:
         self.doubt(claim)
         raise corrupt or self._missing(claim)
 
+    def shown(self, url: str) -> str:
+        """A place as people know it."""
+        beside = self._by_url.get(BESIDE)
+        if not url.endswith(BESIDE) or not isinstance(beside, FileArtifacts):
+            return url
+        return url.removesuffix(BESIDE) + beside.folder.as_uri()
+
+    def _where(self, store: ArtifactStore, claim: Claim) -> str:
+        return f"artifact {claim.key} in {self.shown(store.url)}"
+
     def _missing(self, claim: Claim) -> ArtifactMissing:
-        urls = ", ".join(self._names.get(claim.store, ())) or "a store that is not known any more"
+        urls = ", ".join(map(self.shown, self._names.get(claim.store, ())))
+        urls = urls or "a store that is not known any more"
         return ArtifactMissing(
             f"the artifact {claim.key} ({shown_bytes(claim.size)}) is not in {urls}. Bring the "
             "object back from a backup, store the same content again, or open the saver with "
@@ -373,10 +386,6 @@ def _fits(found: Found, upload: Upload) -> bool:
     if claim.packing == PLAIN or not found.size or not is_at_hand:
         return media.is_plausible(found, claim)
     return found.size == media.length(media.packed(_content(upload), claim.packing))
-
-
-def _where(store: ArtifactStore, claim: Claim) -> str:
-    return f"artifact {claim.key} in {store.url}"
 
 
 def in_parallel(act: Callable[[T], R], some: Sequence[T]) -> list[R]:
