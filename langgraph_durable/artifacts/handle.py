@@ -59,7 +59,7 @@ class Artifact:
     """
 
     __slots__ = (
-        *("_claim", "_copy", "_sha", "_shelf", "_size", "_source", "_where"),
+        *("_claim", "_sha", "_shelf", "_size", "_source", "_where"),
         *("media_type", "name"),
     )
 
@@ -79,7 +79,7 @@ class Artifact:
             raise ConfigurationError(f"a media type is like 'image/png', not {media_type!r}")
         made = object.__new__(cls)
         made.name, made.media_type = name, media_type
-        made._claim = made._shelf = made._source = made._sha = made._size = made._copy = None
+        made._claim = made._shelf = made._source = made._sha = made._size = None
         made._where = ""
         return made
 
@@ -130,7 +130,6 @@ class Artifact:
     _source: Path | bytes | None
     _sha: bytes | None
     _size: int | None
-    _copy: Any
     _where: str
     """The thread, checkpoint and channel it was loaded from, for errors."""
 
@@ -226,16 +225,21 @@ class Artifact:
         return await asyncio.to_thread(self.open)
 
     def path(self) -> Path:
-        """The content as a local file, a copy of your own that goes with this process."""
-        if self._copy is None:
+        """The content as a local file: a copy that stays until this process ends.
+
+        Who asks again gets the same one, unless it was changed.
+        """
+        known = self._digest(), _file_name(self.name or "")
+        kept = _copies.get(known)
+        if kept is None or kept[1] != _state(kept[0]):
             folder = tempfile.TemporaryDirectory(prefix="lgd-artifact-")
-            path = Path(folder.name) / _file_name(self.name or "")
+            path = Path(folder.name) / known[1]
             with self.open() as source, path.open("wb") as file:
                 while block := source.read(CHUNK):
                     file.write(block)
-            self._copy = folder, path
-        found: Path = self._copy[1]
-        return found
+            _folders.append(folder)  # not with the handle: the path may outlive it
+            kept = _copies[known] = path, _state(path)
+        return kept[0]
 
     async def apath(self) -> Path:
         """`path`, off the event loop."""
@@ -357,6 +361,19 @@ class Artifact:
 
     def _lgd_html_(self) -> str:
         return show.html(self)
+
+
+_copies: dict[tuple[bytes, str], tuple[Path, tuple[int, int] | None]] = {}
+"""The local files that were asked for, by content and name, and their state when they were made."""
+_folders: list[tempfile.TemporaryDirectory[str]] = []
+
+
+def _state(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns
 
 
 def _file_name(name: str) -> str:

@@ -357,6 +357,28 @@ def test_any_name_makes_a_file_within_its_folder(name: Any, file: str, tmp_path:
         assert (found.name, found.path().name, found.path().read_bytes()) == (name, file, b"x")
 
 
+def test_a_local_file_stays_until_the_process_ends(tmp_path: Path) -> None:
+    with SqliteSaver(tmp_path / "a.db") as saver:
+        put(saver, "t", {"a": Artifact.from_bytes(b"x", name="x.txt")})
+        path = values(saver, "t")["a"].path()
+        assert path.read_bytes() == b"x"
+        assert asyncio.run(values(saver, "t")["a"].apath()) == path
+    program = "import langgraph_durable as l; print(l.Artifact.from_bytes(b'x').path(), end='')"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert not Path(done.stdout.decode()).exists()
+
+
+@pytest.mark.parametrize("spoil", [Path.unlink, lambda path: path.write_bytes(b"changed")])
+def test_who_spoils_a_local_file_spoils_it_for_nobody_else(
+    spoil: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    with SqliteSaver(tmp_path / "a.db") as saver:
+        put(saver, "t", {"a": Artifact.from_bytes(NOISE, name="x.txt")})
+        handle = values(saver, "t")["a"]
+        spoil(handle.path())
+        assert handle.path().read_bytes() == NOISE
+
+
 def test_an_artifact_is_a_field_of_a_model() -> None:
     class State(BaseModel):
         file: Artifact | None = None
