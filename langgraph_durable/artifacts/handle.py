@@ -259,13 +259,14 @@ class Artifact:
         Example:
             >>> HumanMessage([{"type": "text", "text": "?"}, art.as_content()])   # doctest: +SKIP
         """
-        kind = self.media_type.partition("/")[0]
+        media_type = media.essence(self.media_type)
+        kind = media_type.partition("/")[0]
         if kind == "text":
             return {"type": "text", "text": self.text()}
         block = {
             "type": kind if kind in ("image", "audio", "video") else "file",
             "base64": base64.b64encode(self.read()).decode(),
-            "mime_type": self.media_type,
+            "mime_type": media_type,
         }
         return (
             block

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import mimetypes
 import os
 import pickle
 import re
@@ -316,6 +317,38 @@ def test_artifacts_show_themselves_and_go_into_messages() -> None:
     message = HumanMessage([{"type": "text", "text": "what is it?"}, image.as_content()])
     assert message.content_blocks[1]["mime_type"] == "image/png"
     assert image.data_url().startswith("data:image/png;base64,")
+
+
+@pytest.mark.parametrize(
+    ("name", "media_type", "kind"),
+    [
+        ("table.csv", "text/csv", "text"),
+        ("table.csv.gz", "application/gzip", "file"),
+        ("files.tar.xz", "application/x-xz", "file"),
+        ("picture.svgz", "application/gzip", "file"),
+        ("Notes.MD", "text/markdown", "text"),
+        ("photo.webp", "image/webp", "image"),
+        ("table.parquet", "application/vnd.apache.parquet", "file"),
+        ("folder.md/plain", "application/octet-stream", "file"),
+    ],
+)
+def test_a_name_tells_the_media_type_on_every_machine(
+    name: str, media_type: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mimetypes, "_db", mimetypes.MimeTypes())  # without what the system knows
+    artifact = Artifact.from_bytes(b"x", name=name)
+    assert artifact.media_type == media_type
+    assert artifact.as_content()["type"] == kind
+
+
+def test_parameters_of_a_media_type_do_not_hide_what_it_is() -> None:
+    table = Artifact.from_text("a,b\n1,2", media_type="text/csv; charset=utf-8")
+    assert "<th>a</th>" in table._repr_mimebundle_()["text/html"]
+    assert media.packing_for(table.media_type) == media.packing_for("text/csv")
+    image = Artifact.from_bytes(b"png", media_type="IMAGE/PNG; q=1")
+    assert 'src="data:image/png;base64,' in image._repr_mimebundle_()["text/html"]
+    assert (image.as_content()["type"], image.as_content()["mime_type"]) == ("image", "image/png")
+    assert image.media_type == "IMAGE/PNG; q=1"
 
 
 @pytest.mark.parametrize(
