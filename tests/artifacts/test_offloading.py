@@ -204,6 +204,13 @@ def test_options_come_from_urls(tmp_path: Path) -> None:
         assert len(objects(FileArtifacts(tmp_path / "art"), saver)) == 1
 
 
+@pytest.mark.parametrize("start", ["", "file:", "file://", "FILE://localhost"])
+def test_a_folder_has_a_path_and_urls(start: str, tmp_path: Path) -> None:
+    with SqliteSaver(tmp_path / "agent.db", artifacts=f"{start}{tmp_path}/art") as saver:
+        put(saver, "t", {"a": NOISE})
+        assert len(objects(FileArtifacts(tmp_path / "art"), saver)) == 1
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -217,6 +224,10 @@ def test_options_come_from_urls(tmp_path: Path) -> None:
         {"artifacts": "a\0b"},
         {"artifacts": "file://host/folder"},
         {"artifacts": "file://"},
+        {"artifacts": "file:folder"},
+        {"artifacts": "s3:/bucket/prefix"},
+        {"artifacts": "S3:bucket"},
+        {"artifacts": "memory:"},
         {"artifacts": "http://[host/x"},
         {"artifacts": "s3:///prefix"},
         {"artifacts": "s3://bucket/a//b"},
