@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from langgraph_durable import addresses
 from langgraph_durable._core import claims
@@ -143,13 +143,17 @@ class Keeping:
             half = await do(_unfinished(shelf, place, now, grace, dry_run))  # no room needed
             total = replace(total, bytes=total.bytes + half)
             objects = await do(_listed(shelf, place), writes=False)
+            swept = await do(_swept(shelf, place, objects, alive))
+            if swept is None:
+                continue
             for at in range(0, len(objects), BATCH):
                 some = objects[at : at + BATCH]
-                step = _orphans(shelf, place, some, alive, before[place], dry_run)
-                orphans = await do(step, writes=False)
+                orphans = await do(
+                    _orphans(swept, some, alive, before[place], dry_run), writes=False
+                )
                 if not dry_run and orphans:
                     again = self._engine.storage if grace < SHORT else None
-                    orphans = await do(_sweep(shelf, place, orphans, before[place], again))
+                    orphans = await do(_sweep(swept, orphans, before[place], again))
                 total, looked = _added(total, some, orphans), looked + len(some)
                 if progress is not None:
                     progress(looked, total.removed)
@@ -255,17 +259,38 @@ async def _unfinished(
     return sum(one.size for one in left)
 
 
-def _is_needed(shelf: Shelf, place: tuple[str, str], key: str, alive: dict[str, Claim]) -> bool:
-    """Something claims it. A copy left behind by a move goes, if the one that counts is there."""
-    best = shelf.names[place[0]][0]
-    if key not in alive or place[1] == best:
-        return key in alive
-    return not media.is_plausible(shelf.at(best).stat(key), alive[key])
+class _Swept(NamedTuple):
+    """A place that is swept, and where the objects of its id count."""
+
+    shelf: Shelf
+    store: ArtifactStore
+    best: ArtifactStore
+    """What something claims, and lies elsewhere, is a copy left behind by a move."""
+
+    def needs(self, key: str, alive: dict[str, Claim]) -> bool:
+        """Something claims it. A copy left behind goes, if the one that counts is there."""
+        if key not in alive or self.store is self.best:
+            return key in alive
+        return not media.is_plausible(self.best.stat(key), alive[key])
+
+
+async def _swept(
+    shelf: Shelf,
+    place: tuple[str, str],
+    objects: list[tuple[Found, list[Found]]],
+    alive: dict[str, Claim],
+) -> _Swept | None:
+    """None if this is the best place under another name: nothing in it is a copy left behind."""
+    store, best = shelf.at(place[1]), shelf.at(shelf.names[place[0]][0])
+    keys = (sweeping.object_of(one.key) for one, _ in objects)
+    left = next((key for key in keys if key in alive), None)
+    if store is not best and left is not None and sweeping.is_same(store, best, left):
+        return None
+    return _Swept(shelf, store, best)
 
 
 async def _orphans(
-    shelf: Shelf,
-    place: tuple[str, str],
+    swept: _Swept,
     some: list[tuple[Found, list[Found]]],
     alive: dict[str, Claim],
     before: float,
@@ -273,38 +298,34 @@ async def _orphans(
 ) -> list[Found]:
     """Those of some objects that nothing claims and nobody has used since `before`."""
     old = [one for one, marks in some if all(each.time <= before for each in (one, *marks))]
-    best = shelf.names[place[0]][0]
 
     def goes(one: Found) -> bool:
         key = sweeping.object_of(one.key)
-        if _is_needed(shelf, place, key, alive):
+        if swept.needs(key, alive):
             return False
         # A copy left behind may be the last that is whole: the other is read before this one goes.
-        return dry_run or key not in alive or shelf.is_whole(shelf.at(best), alive[key])
+        return dry_run or key not in alive or swept.shelf.is_whole(swept.best, alive[key])
 
     going = in_parallel(goes, old)
     return [one for one, is_going in zip(old, going, strict=True) if is_going]
 
 
 async def _sweep(
-    shelf: Shelf,
-    place: tuple[str, str],
+    swept: _Swept,
     orphans: list[Found],
     before: float,
     again: Storage | None,
 ) -> list[Found]:
     """Remove orphans, unless they were used or (where claims are read `again`) claimed since."""
-    store = shelf.at(place[1])
     keys = [sweeping.object_of(one.key) for one in orphans]
-    dooms = [sweeping.Doom(store, key) for key in keys]
+    dooms = [sweeping.Doom(swept.store, key) for key in keys]
     try:
         in_parallel(sweeping.Doom.put, dooms)
         claimed = set() if again is None else await _claimed(again)
         alive = {claim.key: claim for claim in claimed}
 
         def act(n: int) -> bool:
-            needed = _is_needed(shelf, place, keys[n], alive)
-            return not needed and dooms[n].carry_out(before)
+            return not swept.needs(keys[n], alive) and dooms[n].carry_out(before)
 
         gone = in_parallel(act, range(len(keys)))
     finally:
@@ -314,7 +335,7 @@ async def _sweep(
     if full and not removed:
         raise next(iter(full))
     # On a full disk there is room now for the other marks.
-    left = await _sweep(shelf, place, list(full.values()), before, again) if full else []
+    left = await _sweep(swept, list(full.values()), before, again) if full else []
     return removed + left
 
 
@@ -367,7 +388,7 @@ def _problem(
             if numbers.intersection(order_of(ref, listing.spines)):
                 channels.add(ref.channel)
                 ids.add(row.id)
-    store = ", ".join(shelf.names.get(claim.store, ()))
+    store = ", ".join(map(shelf.shown, shelf.names.get(claim.store, ())))
     places = tuple(sorted(channels)), tuple(sorted(ids, reverse=True))
     return ArtifactProblem(what, claim.key, store, claim.size, *places, detail)
 

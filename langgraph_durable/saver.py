@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import builtins
 import secrets
+import weakref
 from collections.abc import (
     AsyncIterator,
+    Callable,
     Collection,
     Generator,
     Iterator,
@@ -96,6 +98,7 @@ class DurableSaver(Keeping, Upgrades, BaseCheckpointSaver[str]):  # type: ignore
         memory = Memory(cache_bytes)
         self._engine = Engine(storage, memory, own, shelf, evolution, self._origin.raw)
         self._shelf = shelf
+        shelf.ask = _asking(shelf, self._engine, backend)
         self._metadata_keys = _checked_keys(metadata_keys)
         self._on_conflict = on_conflict
         self._set_up_retention(retention, warn_bytes)
@@ -429,6 +432,19 @@ class _Pages:
             self._left -= len(found)
         self.ended = self._cursor is None or self._left == 0
         return [addresses.checkpoint_tuple(restored, asked=True) for restored in found]
+
+
+def _asking(shelf: Shelf, engine: Engine, backend: Backend) -> Callable[[], bool]:
+    """Lets a shelf read its names again. A handle keeps its shelf, and no saver with it."""
+    own, over, by = weakref.ref(shelf), weakref.ref(engine), weakref.ref(backend)
+
+    def ask() -> bool:
+        shelf, engine, backend = own(), over(), by()
+        if shelf is None or engine is None or backend is None:
+            return False
+        return backend.finish(shelf.refresh(engine.storage))
+
+    return ask
 
 
 def _checked_keys(keys: Collection[str] | None) -> frozenset[str] | None:

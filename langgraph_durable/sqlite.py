@@ -24,6 +24,7 @@ from langgraph_durable._sqlite.database import Database
 from langgraph_durable._sqlite.failures import path_of
 from langgraph_durable._sqlite.storage import SqliteStorage
 from langgraph_durable.artifacts import (
+    BESIDE,
     OFFLOAD_ABOVE,
     Artifacts,
     ArtifactStore,
@@ -217,7 +218,8 @@ class SqliteSaver(DurableSaver):
 def _beside(target: object, connections: Connections) -> ArtifactStore | None:
     """The store of a database by default: its folder is found again wherever both are moved to."""
     if isinstance(connections, FileConnections):
-        return FileArtifacts(f"{path_of(connections.name)}-artifacts", url="beside:")
+        path = os.path.realpath(path_of(connections.name))  # as SQLite does with its own files
+        return FileArtifacts(f"{path}-artifacts", url=BESIDE, like=path)
     if target == ":memory:":
         return MemoryArtifacts(f"memory:private-{secrets.token_hex(8)}", private=True)
     return None

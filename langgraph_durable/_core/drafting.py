@@ -37,7 +37,7 @@ from langgraph_durable._core.refs import ORIGIN, Ref
 from langgraph_durable._core.restored import Place
 from langgraph_durable._core.serde import ExactSerializer
 from langgraph_durable._core.storage import Storage
-from langgraph_durable.errors import ConfigurationError, SerializationError
+from langgraph_durable.errors import ArtifactMissing, ConfigurationError, SerializationError
 
 if TYPE_CHECKING:
     from langgraph_durable._core.versions import Versions
@@ -129,7 +129,12 @@ class Drafter:
         shelf = self._shelf
         if encoder.leaves and shelf is not None and shelf.writes and not shelf.is_entered:
             await shelf.enter(self._storage)
-        return encoder.packed()
+        try:
+            return encoder.packed()
+        except ArtifactMissing:  # unless it was moved since the names were read
+            if shelf is None or not await shelf.refresh(self._storage):
+                raise
+            return encoder.packed()
 
     def confirm(self, uploads: Sequence[Upload]) -> None:
         """The row is written: no collector misses its claims from now on. Has one before?"""

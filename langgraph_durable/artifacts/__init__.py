@@ -8,13 +8,14 @@ sweeping              removal beside running writers
 """
 
 from langgraph_durable._core.claims import MissingArtifact
-from langgraph_durable.artifacts.files import FileArtifacts
+from langgraph_durable.artifacts.files import BESIDE, FileArtifacts
 from langgraph_durable.artifacts.handle import Artifact
 from langgraph_durable.artifacts.objects import ObjectArtifacts
 from langgraph_durable.artifacts.shelf import OFFLOAD_ABOVE, Artifacts, Shelf, shelf_for
 from langgraph_durable.artifacts.stores import ArtifactStore, MemoryArtifacts, open_store
 
 __all__ = [
+    "BESIDE",
     "OFFLOAD_ABOVE",
     "Artifact",
     "ArtifactStore",

@@ -1,8 +1,9 @@
 """Artifacts as files: written under a temporary name, synced, renamed, and the folder synced.
 
-After `put` returns a power cut takes nothing back. On a disk that is full to the last byte a link
-takes the place of a collector's mark, so that it can make room. Names come from hashes; a file that
-something else has put into the folder is never opened, listed or removed.
+After `put` returns a power cut takes nothing back. A file is as private as the folder, and the one
+beside a database as the database was when the folder was made. On a disk that is full to the last
+byte a link takes the place of a collector's mark, so that it can make room. Names come from hashes;
+a file that something else has put into the folder is never opened, listed or removed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import io
 import os
 import re
 import secrets
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +29,8 @@ from langgraph_durable.errors import (
     StorageReadOnly,
 )
 
+BESIDE = "beside:"
+"""The URL of the folder beside a database, wherever both are moved to."""
 _TEMPORARY = re.compile(r"/\.lgd-\w+\.tmp$")
 _LINK, _SMALL = "lgd:", 20
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -40,12 +44,19 @@ class FileArtifacts(ArtifactStore):
         >>> SqliteSaver("agent.db", artifacts=FileArtifacts("/data/artifacts"))   # doctest: +SKIP
     """
 
-    def __init__(self, folder: str | os.PathLike[str], *, url: str | None = None) -> None:
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        url: str | None = None,
+        like: str | os.PathLike[str] | None = None,
+    ) -> None:
         text = os.fspath(folder)
         if not text or "\0" in text:
             raise ConfigurationError(f"{folder!r} is not the path of a folder")
         self.folder = Path(os.path.abspath(text))
         self.url = url or self.folder.as_uri()
+        self._like = like
 
     def put(self, key: str, content: bytes | Opener) -> None:
         path = self.folder / key
@@ -54,6 +65,7 @@ class FileArtifacts(ArtifactStore):
             self._make(path.parent)
             handle, temporary = tempfile.mkstemp(".tmp", ".lgd-", path.parent)
             with open(handle, "wb", buffering=0) as file:
+                _permit(temporary, os.stat(self.folder).st_mode & 0o666)
                 _write(file, content)
                 os.fsync(file.fileno())
             os.replace(temporary, path)
@@ -71,8 +83,13 @@ class FileArtifacts(ArtifactStore):
             return
         new = [above for above in (folder, *folder.parents) if not above.is_dir()]
         folder.mkdir(parents=True, exist_ok=True)
-        for each in new:  # a new folder is an entry of the one above
-            _sync(each.parent)
+        if self.folder in new and self._like is not None and os.path.exists(self._like):
+            mode = os.stat(self._like).st_mode & 0o666
+            _permit(self.folder, mode | (mode & 0o444) >> 2)  # who reads it may enter
+        for each in new:
+            if self.folder in each.parents:
+                _permit(each, stat.S_IMODE(os.stat(self.folder).st_mode))
+            _sync(each.parent)  # a new folder is an entry of the one above
 
     def open(self, key: str) -> BinaryIO:
         try:
@@ -168,6 +185,11 @@ def _write(file: BinaryIO, content: bytes | Opener) -> None:
     with content() as source:
         while block := source.read(CHUNK):
             _write(file, block)
+
+
+def _permit(path: str | Path, mode: int) -> None:
+    with contextlib.suppress(OSError):  # not every file system has modes
+        os.chmod(path, mode)
 
 
 def _sync(folder: Path) -> None:

@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol, TypeVar, cast
 
 from langgraph_durable._core import claims, seal
 from langgraph_durable._core.claims import Claim
@@ -33,6 +33,7 @@ from langgraph_durable.errors import (
     SerializationError,
 )
 
+R = TypeVar("R")
 IN_MEMORY = 16 << 20
 """Contents up to this size are opened in memory, larger ones in a temporary file."""
 
@@ -43,6 +44,7 @@ class Reader(Protocol):
     def read(self, claim: Claim) -> bytes: ...
     def meet(self, claim: Claim) -> None: ...
     def urls_of(self, claim: Claim) -> tuple[str, ...]: ...
+    def look_again(self) -> bool: ...
 
 
 class Artifact:
@@ -57,7 +59,7 @@ class Artifact:
     """
 
     __slots__ = (
-        *("_claim", "_copy", "_sha", "_shelf", "_size", "_source", "_where"),
+        *("_claim", "_sha", "_shelf", "_size", "_source", "_where"),
         *("media_type", "name"),
     )
 
@@ -77,7 +79,7 @@ class Artifact:
             raise ConfigurationError(f"a media type is like 'image/png', not {media_type!r}")
         made = object.__new__(cls)
         made.name, made.media_type = name, media_type
-        made._claim = made._shelf = made._source = made._sha = made._size = made._copy = None
+        made._claim = made._shelf = made._source = made._sha = made._size = None
         made._where = ""
         return made
 
@@ -128,7 +130,6 @@ class Artifact:
     _source: Path | bytes | None
     _sha: bytes | None
     _size: int | None
-    _copy: Any
     _where: str
     """The thread, checkpoint and channel it was loaded from, for errors."""
 
@@ -201,8 +202,7 @@ class Artifact:
             return file
         held = tempfile.SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115
         try:
-            with self._named():
-                self._reader().save(self._known(), held)  # type: ignore[arg-type]
+            self._from_store(lambda shelf, claim: shelf.save(claim, cast("BinaryIO", held)))
             held.seek(0)
         except BaseException:
             held.close()
@@ -214,8 +214,7 @@ class Artifact:
         if self._source is not None:
             with self.open() as file:
                 return file.read()
-        with self._named():
-            return self._reader().read(self._known())
+        return self._from_store(lambda shelf, claim: shelf.read(claim))
 
     async def aread(self) -> bytes:
         """`read`, off the event loop."""
@@ -226,16 +225,21 @@ class Artifact:
         return await asyncio.to_thread(self.open)
 
     def path(self) -> Path:
-        """The content as a local file, a copy of your own that goes with this process."""
-        if self._copy is None:
+        """The content as a local file: a copy that stays until this process ends.
+
+        Who asks again gets the same one, unless it was changed.
+        """
+        known = self._digest(), _file_name(self.name or "")
+        kept = _copies.get(known)
+        if kept is None or kept[1] != _state(kept[0]):
             folder = tempfile.TemporaryDirectory(prefix="lgd-artifact-")
-            path = Path(folder.name) / _file_name(self.name or "")
+            path = Path(folder.name) / known[1]
             with self.open() as source, path.open("wb") as file:
                 while block := source.read(CHUNK):
                     file.write(block)
-            self._copy = folder, path
-        found: Path = self._copy[1]
-        return found
+            _folders.append(folder)  # not with the handle: the path may outlive it
+            kept = _copies[known] = path, _state(path)
+        return kept[0]
 
     async def apath(self) -> Path:
         """`path`, off the event loop."""
@@ -255,19 +259,30 @@ class Artifact:
         Example:
             >>> HumanMessage([{"type": "text", "text": "?"}, art.as_content()])   # doctest: +SKIP
         """
-        kind = self.media_type.partition("/")[0]
+        media_type = media.essence(self.media_type)
+        kind = media_type.partition("/")[0]
         if kind == "text":
             return {"type": "text", "text": self.text()}
         block = {
             "type": kind if kind in ("image", "audio", "video") else "file",
             "base64": base64.b64encode(self.read()).decode(),
-            "mime_type": self.media_type,
+            "mime_type": media_type,
         }
         return (
             block
             if self.name is None or block["type"] != "file"
             else {**block, "filename": self.name}
         )
+
+    def _from_store(self, act: Callable[[Reader, Claim], R]) -> R:
+        with self._named():
+            shelf, claim = self._reader(), self._known()
+            try:
+                return act(shelf, claim)
+            except ArtifactMissing:
+                if not shelf.look_again():
+                    raise
+                return act(shelf, claim)
 
     def _reader(self) -> Reader:
         if self._shelf is None:
@@ -347,6 +362,19 @@ class Artifact:
 
     def _lgd_html_(self) -> str:
         return show.html(self)
+
+
+_copies: dict[tuple[bytes, str], tuple[Path, tuple[int, int] | None]] = {}
+"""The local files that were asked for, by content and name, and their state when they were made."""
+_folders: list[tempfile.TemporaryDirectory[str]] = []
+
+
+def _state(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns
 
 
 def _file_name(name: str) -> str:

@@ -32,17 +32,58 @@ _COMPRESSIBLE = (
     *("application/javascript", "image/svg", "image/bmp", "image/tiff", "application/sql"),
     *("application/x-npy", "application/vnd.apache.arrow", "application/toml", "audio/wav"),
 )
+_OFFICE = "application/vnd.openxmlformats-officedocument"
+_KNOWN = {
+    **dict.fromkeys((".md", ".markdown"), "text/markdown"),
+    **dict.fromkeys((".yaml", ".yml"), "application/yaml"),
+    **dict.fromkeys((".jsonl", ".ndjson"), "application/x-ndjson"),
+    ".toml": "application/toml",
+    ".log": "text/plain",
+    ".ipynb": "application/x-ipynb+json",
+    ".parquet": "application/vnd.apache.parquet",
+    ".arrow": "application/vnd.apache.arrow.file",
+    ".npy": "application/x-npy",
+    ".docx": f"{_OFFICE}.wordprocessingml.document",
+    ".xlsx": f"{_OFFICE}.spreadsheetml.sheet",
+    ".pptx": f"{_OFFICE}.presentationml.presentation",
+    ".webp": "image/webp",
+    ".m4a": "audio/mp4",
+    ".ogg": "audio/ogg",
+    ".flac": "audio/flac",
+    ".wav": "audio/wav",
+}
+"""What Python knows of only where the system does: a file is to be the same on every machine."""
+_PACKED = {
+    "gzip": "application/gzip",
+    "bzip2": "application/x-bzip2",
+    "xz": "application/x-xz",
+    "compress": "application/x-compress",
+}
 
 
 def media_type_of(name: str | os.PathLike[str] | None) -> str:
     """The media type that a file's name tells."""
-    found = mimetypes.guess_type(os.fspath(name))[0] if name else None
+    if not name:
+        return UNKNOWN
+    path = os.fspath(name)
+    own = _KNOWN.get(os.path.splitext(path)[1].lower())
+    if own is not None:
+        return own
+    found, packed_by = mimetypes.guess_type(path)
+    if packed_by is not None:  # what is inside of a .csv.gz is not what it is
+        return _PACKED.get(packed_by, UNKNOWN)
     return found or UNKNOWN
+
+
+def essence(media_type: str) -> str:
+    """A media type without its parameters: `text/csv; charset=utf-8` is a table."""
+    return media_type.partition(";")[0].strip().lower()
 
 
 def packing_for(media_type: str) -> int:
     """Whether contents of a type are compressed: a PNG or a PDF would only get larger."""
-    compressible = media_type.startswith(_COMPRESSIBLE) or media_type.endswith(("+json", "+xml"))
+    kind = essence(media_type)
+    compressible = kind.startswith(_COMPRESSIBLE) or kind.endswith(("+json", "+xml"))
     return ZSTD if compressible else PLAIN
 
 

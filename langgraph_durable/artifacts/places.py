@@ -52,7 +52,13 @@ def open_place(url: str, at: Callable[[str], ArtifactStore]) -> ArtifactStore:
         return Lent(at(url.removeprefix(_LENT)))
     if (match := _GUEST.fullmatch(url)) is not None:
         return Guest(match[1], at(match[2]))
-    return open_store(url)
+    try:
+        return open_store(url)
+    except ConfigurationError as error:
+        raise ConfigurationError(
+            f"artifacts of this database are in {url}, and this saver has no such store: add it, "
+            f"artifacts=[..., store] ({error})"
+        ) from error
 
 
 def shown_to_others(store: ArtifactStore) -> str:

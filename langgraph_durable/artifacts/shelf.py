@@ -26,12 +26,14 @@ from langgraph_durable._core.offload import UnknownStore, Upload
 from langgraph_durable._core.storage import Storage
 from langgraph_durable._core.units import shown_bytes
 from langgraph_durable.artifacts import media, places, sweeping
+from langgraph_durable.artifacts.files import BESIDE, FileArtifacts
 from langgraph_durable.artifacts.handle import Artifact
 from langgraph_durable.artifacts.stores import ArtifactStore, Found, open_store
 from langgraph_durable.errors import (
     ArtifactCorrupt,
     ArtifactMissing,
     ConfigurationError,
+    DurableError,
     SerializationError,
 )
 
@@ -67,7 +69,11 @@ class Shelf:
         self._names: dict[str, tuple[str, ...]] = {}
         self._fresh: dict[Claim, float] = {}
         self._broken: set[Claim] = set()
+        self._missed: dict[Claim, int] = {}
+        self._readings = 0
         self.has_news = False
+        self.ask: Callable[[], bool] | None = None
+        """Does a `refresh` as a call of its own; the saver knows how."""
 
     @classmethod
     def of(cls, store: str, urls: tuple[str, ...]) -> Shelf:
@@ -95,13 +101,25 @@ class Shelf:
         await storage.enter_store(self.store, (self.target.url,))
         self.is_entered = True
 
-    async def refresh(self, storage: Storage, unknown: str | None = None) -> None:
-        """Read the names again; what is unknown even then is nowhere."""
+    async def refresh(self, storage: Storage, unknown: str | None = None) -> bool:
+        """Read the names again, and whether they have changed; what is unknown then is nowhere."""
         found = await storage.stores()
         if unknown is not None:
             found.setdefault(unknown, ())
+        is_news = any(self._names.get(id) != urls for id, urls in found.items())
         self._names.update(found)
         self.is_behind = False
+        self._readings += 1
+        if is_news or len(self._missed) > MOST_FRESH:
+            self._missed.clear()
+        return is_news
+
+    def look_again(self) -> bool:
+        """What is missing may have been moved by another process: whether to look again."""
+        try:
+            return self.ask is not None and self.ask()
+        except DurableError:  # closed, or not for sync calls
+            return False
 
     def stores_of(self, store: str) -> list[ArtifactStore]:
         """Where the objects of a store are found, the best place first."""
@@ -125,7 +143,7 @@ class Shelf:
     def at(self, url: str) -> ArtifactStore:
         found = self._by_url.get(url)
         if found is None:
-            if url.startswith(("beside:", "memory:private")):
+            if url.startswith((BESIDE, "memory:private")):
                 raise ArtifactMissing(
                     f"the artifacts of this database are in the folder beside its file ({url}), "
                     "which this saver does not know: open it by its path"
@@ -224,7 +242,7 @@ class Shelf:
     def is_whole(self, store: ArtifactStore, claim: Claim) -> bool:
         """Whether the object of a claim is in a store as it should be; it is read."""
         try:
-            media.verify(store.open(claim.key), claim, _where(store, claim))
+            media.verify(store.open(claim.key), claim, self._where(store, claim))
         except (KeyError, ArtifactCorrupt):
             return False
         return True
@@ -252,30 +270,38 @@ class Shelf:
             self.is_behind = True
 
     def fetch(self, claims: Sequence[Claim]) -> list[bytes | None]:
-        """The contents; None for one that is missing, where a placeholder is wanted."""
+        """The contents; None for one that is missing, where a placeholder is wanted.
+
+        Another process may have moved it, so it is missing once the names were read again.
+        """
         for claim in claims:
             self.stores_of(claim.store)
-        return in_parallel(self._fetch, claims)
+        found = in_parallel(self._fetch, claims)
+        lost = [claim for claim, data in zip(claims, found, strict=True) if data is None]
+        now = self._readings
+        for store in [each.store for each in lost if self._missed.setdefault(each, now) == now]:
+            raise UnknownStore(store)
+        if lost and not self._placeholder:
+            raise self._missing(lost[0])
+        return found
 
     def _fetch(self, claim: Claim) -> bytes | None:
         try:
             return self.read(claim)
         except ArtifactMissing:
-            if self._placeholder:
-                return None
-            raise
+            return None
 
     def read(self, claim: Claim) -> bytes:
         return self._first(
-            claim, lambda store: media.read_all(store.open(claim.key), claim, _where(store, claim))
+            claim,
+            lambda store: media.read_all(store.open(claim.key), claim, self._where(store, claim)),
         )
 
     def open(self, claim: Claim) -> BinaryIO:
         return self._first(claim, lambda store: self._checked(store, claim))
 
-    @staticmethod
-    def _checked(store: ArtifactStore, claim: Claim) -> BinaryIO:
-        where = _where(store, claim)
+    def _checked(self, store: ArtifactStore, claim: Claim) -> BinaryIO:
+        where = self._where(store, claim)
         return cast("BinaryIO", media.Checked(store.open(claim.key), claim, where))
 
     def save(self, claim: Claim, file: BinaryIO) -> None:
@@ -284,7 +310,7 @@ class Shelf:
         def copy(store: ArtifactStore) -> None:
             file.seek(0)
             file.truncate()
-            media.verify(store.open(claim.key), claim, _where(store, claim), file)
+            media.verify(store.open(claim.key), claim, self._where(store, claim), file)
 
         self._first(claim, copy)
 
@@ -300,7 +326,8 @@ class Shelf:
     def check(self, claim: Claim) -> None:
         """Read the content; raises what is wrong with it."""
         self._first(
-            claim, lambda store: media.verify(store.open(claim.key), claim, _where(store, claim))
+            claim,
+            lambda store: media.verify(store.open(claim.key), claim, self._where(store, claim)),
         )
 
     def _first(self, claim: Claim, act: Callable[[ArtifactStore], R]) -> R:
@@ -316,8 +343,19 @@ class Shelf:
         self.doubt(claim)
         raise corrupt or self._missing(claim)
 
+    def shown(self, url: str) -> str:
+        """A place as people know it."""
+        beside = self._by_url.get(BESIDE)
+        if not url.endswith(BESIDE) or not isinstance(beside, FileArtifacts):
+            return url
+        return url.removesuffix(BESIDE) + beside.folder.as_uri()
+
+    def _where(self, store: ArtifactStore, claim: Claim) -> str:
+        return f"artifact {claim.key} in {self.shown(store.url)}"
+
     def _missing(self, claim: Claim) -> ArtifactMissing:
-        urls = ", ".join(self._names.get(claim.store, ())) or "a store that is not known any more"
+        urls = ", ".join(map(self.shown, self._names.get(claim.store, ())))
+        urls = urls or "a store that is not known any more"
         return ArtifactMissing(
             f"the artifact {claim.key} ({shown_bytes(claim.size)}) is not in {urls}. Bring the "
             "object back from a backup, store the same content again, or open the saver with "
@@ -348,10 +386,6 @@ def _fits(found: Found, upload: Upload) -> bool:
     if claim.packing == PLAIN or not found.size or not is_at_hand:
         return media.is_plausible(found, claim)
     return found.size == media.length(media.packed(_content(upload), claim.packing))
-
-
-def _where(store: ArtifactStore, claim: Claim) -> str:
-    return f"artifact {claim.key} in {store.url}"
 
 
 def in_parallel(act: Callable[[T], R], some: Sequence[T]) -> list[R]:

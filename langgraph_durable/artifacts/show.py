@@ -9,6 +9,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from langgraph_durable._core.units import shown_bytes
+from langgraph_durable.artifacts import media
 from langgraph_durable.errors import DurableError
 
 if TYPE_CHECKING:
@@ -34,14 +35,15 @@ def html(artifact: Artifact) -> str:
     """For notebooks and timelines; what cannot be read is described, never an error."""
     note = f'<span class="note">{escape(described(artifact))}</span>'
     try:
-        if artifact.media_type in PICTURES and artifact.size <= MOST_PICTURE:
+        kind = media.essence(artifact.media_type)
+        if kind in PICTURES and artifact.size <= MOST_PICTURE:
             data = base64.b64encode(artifact.read()).decode()
             return (
                 f'<img alt="{escape(artifact.name or "image")}" style="max-width: 100%" '
-                f'src="data:{artifact.media_type};base64,{data}"> {note}'
+                f'src="data:{kind};base64,{data}"> {note}'
             )
-        if artifact.media_type in TABLES and artifact.size <= MOST_TABLE:
-            return f"{_table(artifact.text(), artifact.media_type)} {note}"
+        if kind in TABLES and artifact.size <= MOST_TABLE:
+            return f"{_table(artifact.text(), kind)} {note}"
     except (DurableError, OSError, UnicodeDecodeError, csv.Error) as error:
         return f'{note} <span class="note">{escape(str(error))}</span>'
     return note

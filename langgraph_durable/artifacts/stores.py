@@ -112,7 +112,7 @@ _memories: dict[str, dict[str, tuple[bytes, float]]] = {}
 def open_store(target: object) -> ArtifactStore:
     """The store that a user names: a store, a URL or a folder. Nothing is created or contacted."""
     from langgraph_durable.artifacts.files import FileArtifacts
-    from langgraph_durable.artifacts.objects import ObjectArtifacts
+    from langgraph_durable.artifacts.objects import SCHEMES, ObjectArtifacts
 
     if isinstance(target, ArtifactStore):
         return target
@@ -122,15 +122,18 @@ def open_store(target: object) -> ArtifactStore:
         raise ConfigurationError(
             f"artifacts is a store, a URL like s3://bucket/prefix, a folder, or None: {target!r}"
         )
-    if "://" not in target:
+    scheme = target.partition(":")[0].lower()
+    if "://" not in target and scheme not in ("file", "memory", *SCHEMES):
         return FileArtifacts(target)
     try:
         parts = urllib.parse.urlsplit(target)
     except ValueError as error:
         raise ConfigurationError(f"{target!r} is not a URL: {error}") from error
-    if parts.scheme == "memory":
+    if parts.scheme == "memory" and "://" in target:
         return MemoryArtifacts(target)
     if parts.scheme == "file":
+        if not parts.netloc and not parts.path.startswith("/"):
+            raise ConfigurationError(f"{target!r} is not the URL of a folder: file:///folder")
         if parts.netloc not in ("", "localhost"):
             raise ConfigurationError(f"{target!r} names the host {parts.netloc!r}: file:///folder")
         return FileArtifacts(urllib.parse.unquote(parts.path))

@@ -72,6 +72,21 @@ def _time(store: ArtifactStore, within: str) -> float:
     return time.time() if found is None else found.time
 
 
+def is_same(one: ArtifactStore, other: ArtifactStore, key: str) -> bool:
+    """Whether two stores are one place under two names (a link, a mount, an alias of a host).
+
+    Told by a mark of no object, near to an object that is there: a full disk has no room for
+    another folder. Left by a process that was killed, it is collected like any other.
+    """
+    head, _, name = key.rpartition("/")
+    mark = f"{head}/{name[0]}{secrets.token_hex(32)[1:]}{USED}"
+    try:
+        one.put(mark, secrets.token_bytes(16))
+        return other.stat(mark) is not None
+    finally:
+        one.delete(mark)
+
+
 ABANDONED = 3600.0
 """Seconds after which what a writer has not ended counts as left by one that was killed.
 

@@ -11,6 +11,7 @@ import pytest
 from langgraph_durable import (
     FileArtifacts,
 )
+from langgraph_durable.artifacts import handle
 from langgraph_durable.artifacts.stores import ArtifactStore
 
 
@@ -24,6 +25,12 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
     if request.param == "files":
         return FileArtifacts(tmp_path / "artifacts")
     return objectstore.shared().store(tmp_path.name)
+
+
+@pytest.fixture(autouse=True)
+def no_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is at hand that another test has read."""
+    monkeypatch.setattr(handle, "_copies", {})
 
 
 @pytest.fixture

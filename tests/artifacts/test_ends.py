@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -201,3 +202,20 @@ def test_moving_is_verified_resumable_and_leaves_nothing_behind(
         assert values(saver, "t") == state
         put(saver, "u", {"later": NOISE + b"!"})
         assert len(objects(new, saver)) == 4
+
+
+def test_moving_to_the_same_place_under_another_name_loses_nothing(
+    backend: backends.Open, store: ArtifactStore, tmp_path: Path
+) -> None:
+    with backend(tmp_path, artifacts=store) as saver:
+        put(saver, "t", {"a": NOISE})
+        put(saver, "gone", {"b": BIG})
+        alias = copy.copy(store)
+        alias.url = f"{store.url}-by-another-name"
+        saver.move_artifacts(alias)
+        saver.delete_thread("gone")
+        collected = saver.collect_artifacts(grace=0)
+        assert (collected.removed, collected.kept) == (1, 1)
+        asyncio.run(saver.acollect_artifacts(grace=0))
+        assert values(saver, "t") == {"a": NOISE}
+        assert len(objects(store, saver)) == 1

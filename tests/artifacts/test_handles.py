@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import mimetypes
 import os
 import pickle
 import re
@@ -319,6 +320,38 @@ def test_artifacts_show_themselves_and_go_into_messages() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "media_type", "kind"),
+    [
+        ("table.csv", "text/csv", "text"),
+        ("table.csv.gz", "application/gzip", "file"),
+        ("files.tar.xz", "application/x-xz", "file"),
+        ("picture.svgz", "application/gzip", "file"),
+        ("Notes.MD", "text/markdown", "text"),
+        ("photo.webp", "image/webp", "image"),
+        ("table.parquet", "application/vnd.apache.parquet", "file"),
+        ("folder.md/plain", "application/octet-stream", "file"),
+    ],
+)
+def test_a_name_tells_the_media_type_on_every_machine(
+    name: str, media_type: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mimetypes, "_db", mimetypes.MimeTypes())  # without what the system knows
+    artifact = Artifact.from_bytes(b"x", name=name)
+    assert artifact.media_type == media_type
+    assert artifact.as_content()["type"] == kind
+
+
+def test_parameters_of_a_media_type_do_not_hide_what_it_is() -> None:
+    table = Artifact.from_text("a,b\n1,2", media_type="text/csv; charset=utf-8")
+    assert "<th>a</th>" in table._repr_mimebundle_()["text/html"]
+    assert media.packing_for(table.media_type) == media.packing_for("text/csv")
+    image = Artifact.from_bytes(b"png", media_type="IMAGE/PNG; q=1")
+    assert 'src="data:image/png;base64,' in image._repr_mimebundle_()["text/html"]
+    assert (image.as_content()["type"], image.as_content()["mime_type"]) == ("image", "image/png")
+    assert image.media_type == "IMAGE/PNG; q=1"
+
+
+@pytest.mark.parametrize(
     "make",
     [
         lambda: Artifact(),
@@ -355,6 +388,28 @@ def test_any_name_makes_a_file_within_its_folder(name: Any, file: str, tmp_path:
         put(saver, "t", {"a": Artifact.from_bytes(b"x", name=name)})
         found = values(saver, "t")["a"]
         assert (found.name, found.path().name, found.path().read_bytes()) == (name, file, b"x")
+
+
+def test_a_local_file_stays_until_the_process_ends(tmp_path: Path) -> None:
+    with SqliteSaver(tmp_path / "a.db") as saver:
+        put(saver, "t", {"a": Artifact.from_bytes(b"x", name="x.txt")})
+        path = values(saver, "t")["a"].path()
+        assert path.read_bytes() == b"x"
+        assert asyncio.run(values(saver, "t")["a"].apath()) == path
+    program = "import langgraph_durable as l; print(l.Artifact.from_bytes(b'x').path(), end='')"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert not Path(done.stdout.decode()).exists()
+
+
+@pytest.mark.parametrize("spoil", [Path.unlink, lambda path: path.write_bytes(b"changed")])
+def test_who_spoils_a_local_file_spoils_it_for_nobody_else(
+    spoil: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    with SqliteSaver(tmp_path / "a.db") as saver:
+        put(saver, "t", {"a": Artifact.from_bytes(NOISE, name="x.txt")})
+        handle = values(saver, "t")["a"]
+        spoil(handle.path())
+        assert handle.path().read_bytes() == NOISE
 
 
 def test_an_artifact_is_a_field_of_a_model() -> None:

@@ -2,19 +2,44 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import backends
 import movers
 import objectstore
 import pytest
 import servers
-from shelves import BIG, NOISE, objects, put, values
+from shelves import BIG, NOISE, config, objects, put, values
 
 from langgraph_durable import Artifact, FileArtifacts
+from langgraph_durable.saver import DurableSaver
+
+Use = Callable[[DurableSaver, Artifact], Any]
+
+
+def read_async(saver: DurableSaver, handle: Artifact) -> Any:
+    return asyncio.run(saver.aget_tuple(config("t"))).checkpoint["channel_values"]["a"]
+
+
+def put_elsewhere(saver: DurableSaver, handle: Artifact) -> Any:
+    put(saver, "u", {"c": handle})
+    return values(saver, "u")["c"].read()
+
+
+USES: dict[str, Use] = {
+    "value": lambda saver, handle: values(saver, "t")["a"],
+    "value, async": read_async,
+    "handle": lambda saver, handle: handle.read(),
+    "open handle": lambda saver, handle: handle.open().read(),
+    "handle stored again": put_elsewhere,
+}
 
 
 @pytest.mark.parametrize(("where", "new"), [("sqlite", "files"), ("valkey", "s3")])
@@ -47,3 +72,21 @@ def test_a_move_that_is_killed_anywhere_is_taken_up_again(
         assert values(saver, "t") == state
         assert len(objects(target, saver)) == 3
         assert objects(old, saver) == []
+
+
+@pytest.mark.parametrize("missing", ["raise", "placeholder"])
+@pytest.mark.parametrize("use", USES)
+def test_what_another_process_has_moved_is_found(
+    use: str, missing: Any, backend: backends.Open, tmp_path: Path
+) -> None:
+    old, new = FileArtifacts(tmp_path / "old"), FileArtifacts(tmp_path / "new")
+    with (
+        backend(tmp_path, artifacts=old, cache_bytes=0, on_missing_artifact=missing) as running,
+        backend(tmp_path, artifacts=old) as another,
+    ):
+        put(running, "t", {"a": NOISE, "b": Artifact.from_bytes(NOISE)})
+        handle = values(running, "t")["b"]
+        another.move_artifacts(new)
+        another.collect_artifacts(grace=0)
+        assert objects(old, another) == []
+        assert USES[use](running, handle) == NOISE

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+import stat
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +19,7 @@ from shelves import BIG, NOISE, config, made, objects, put, values
 
 from langgraph_durable import (
     Artifact,
+    ArtifactMissing,
     ConfigurationError,
     FileArtifacts,
     MemoryArtifacts,
@@ -129,10 +132,82 @@ def test_the_folder_moves_with_the_database(tmp_path: Path) -> None:
         assert values(saver, "t") == {"a": NOISE}
 
 
+def test_a_link_to_a_database_leads_to_its_artifacts(tmp_path: Path) -> None:
+    (tmp_path / "links").mkdir()
+    link = tmp_path / "links" / "link.db"
+    link.symlink_to(tmp_path / "agent.db")
+    with SqliteSaver(link) as saver:
+        put(saver, "t", {"a": NOISE})
+    with SqliteSaver(tmp_path / "agent.db") as saver:
+        put(saver, "u", {"b": BIG})
+        assert values(saver, "t") == {"a": NOISE}
+    with SqliteSaver(link) as saver:
+        assert values(saver, "u") == {"b": BIG}
+
+
+def test_artifacts_left_behind_by_a_renamed_database_are_told_where_to_be(tmp_path: Path) -> None:
+    with SqliteSaver(tmp_path / "agent.db") as saver:
+        put(saver, "t", {"a": NOISE})
+    (tmp_path / "agent.db").rename(tmp_path / "other.db")
+    with SqliteSaver(tmp_path / "other.db") as saver:
+        folder = (tmp_path / "other.db-artifacts").as_uri()
+        with pytest.raises(ArtifactMissing, match=f"is not in {re.escape(folder)}\\."):
+            values(saver, "t")
+        assert [problem.store for problem in saver.check_artifacts("t")] == [folder]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has other rights")
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o664])
+def test_artifacts_are_as_private_as_the_database(mode: int, tmp_path: Path) -> None:
+    with SqliteSaver(tmp_path / "agent.db") as saver:
+        saver.setup()
+        (tmp_path / "agent.db").chmod(mode)
+        put(saver, "t", {"a": NOISE})
+        assert modes(tmp_path / "agent.db-artifacts") == {mode | (mode & 0o444) >> 2, mode}
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has other rights")
+@pytest.mark.parametrize("mode", [0o700, 0o750, 0o2770])
+def test_artifacts_are_as_private_as_their_folder(
+    mode: int, files: FileArtifacts, tmp_path: Path
+) -> None:
+    files.folder.mkdir()
+    files.folder.chmod(mode)
+    with SqliteSaver(tmp_path / "agent.db", artifacts=files) as saver:
+        put(saver, "t", {"a": NOISE})
+        assert modes(files.folder) == {mode, mode & 0o666}
+
+
+def modes(folder: Path) -> set[int]:
+    """Of a folder, and of all in it."""
+    return {stat.S_IMODE(path.stat().st_mode) for path in (folder, *folder.rglob("*"))}
+
+
+def test_a_store_of_somebody_elses_is_asked_for(tmp_path: Path) -> None:
+    own = MemoryArtifacts()
+    own.url = "vault://documents"
+    with SqliteSaver(tmp_path / "agent.db", artifacts=own) as saver:
+        put(saver, "t", {"a": NOISE})
+    with (
+        SqliteSaver(tmp_path / "agent.db") as saver,
+        pytest.raises(ConfigurationError, match="in vault://documents, and this saver has no such"),
+    ):
+        values(saver, "t")
+    with SqliteSaver(tmp_path / "agent.db", artifacts=["default", own]) as saver:
+        assert values(saver, "t") == {"a": NOISE}
+
+
 def test_options_come_from_urls(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/a.db?artifacts=file://{tmp_path}/art&offload_above=64KiB"
     with open_saver(url) as saver:
         put(saver, "t", {"a": NOISE[:70_000]})
+        assert len(objects(FileArtifacts(tmp_path / "art"), saver)) == 1
+
+
+@pytest.mark.parametrize("start", ["", "file:", "file://", "FILE://localhost"])
+def test_a_folder_has_a_path_and_urls(start: str, tmp_path: Path) -> None:
+    with SqliteSaver(tmp_path / "agent.db", artifacts=f"{start}{tmp_path}/art") as saver:
+        put(saver, "t", {"a": NOISE})
         assert len(objects(FileArtifacts(tmp_path / "art"), saver)) == 1
 
 
@@ -149,6 +224,10 @@ def test_options_come_from_urls(tmp_path: Path) -> None:
         {"artifacts": "a\0b"},
         {"artifacts": "file://host/folder"},
         {"artifacts": "file://"},
+        {"artifacts": "file:folder"},
+        {"artifacts": "s3:/bucket/prefix"},
+        {"artifacts": "S3:bucket"},
+        {"artifacts": "memory:"},
         {"artifacts": "http://[host/x"},
         {"artifacts": "s3:///prefix"},
         {"artifacts": "s3://bucket/a//b"},
