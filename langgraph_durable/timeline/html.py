@@ -34,7 +34,7 @@ room: ContextVar[list[int] | None] = ContextVar("room", default=None)
 
 def page(body: str) -> str:
     """A piece of a page with its style."""
-    whole = f'<div class="lgd"><style>{STYLE}</style>{body}</div>'
+    whole = f'<div class="lgd tex2jax_ignore mathjax_ignore"><style>{STYLE}</style>{body}</div>'
     return whole.encode("utf-8", "xmlcharrefreplace").decode()  # halves of surrogate pairs
 
 
@@ -208,9 +208,9 @@ def _change(change: Change) -> str:
         )
         return _row(change, f'<div class="lines">{shown}</div>')
     if change.kind != "added":
-        sides.append(f'<div class="old">{value(old, 1)}</div>')
+        sides.append(f'<del class="old">{value(old, 1)}</del>')
     if change.kind != "removed":
-        sides.append(f'<div class="new">{value(new, 1)}</div>')
+        sides.append(f'<ins class="new">{value(new, 1)}</ins>')
     return _row(change, "".join(sides))
 
 

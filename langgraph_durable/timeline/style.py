@@ -100,6 +100,7 @@ _RULES = f"""
 
 .lgd .new {{background:var(--goodbg); color:var(--good); padding:1px 8px; border-radius:4px}}
 .lgd .old {{background:var(--badbg); color:var(--bad); padding:1px 8px; border-radius:4px}}
+.lgd del, .lgd ins {{display:block; text-decoration:none}}
 .lgd .old + .new {{margin-top:2px}}
 .lgd .lines {{border-radius:4px; overflow:hidden}}
 .lgd .lines > div {{padding:0 8px; border-radius:0; margin:0}}
