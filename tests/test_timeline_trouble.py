@@ -524,6 +524,18 @@ def test_a_followed_thread_that_comes_to_wait_is_shown_again() -> None:
     assert shown == ["__start__"]
 
 
+def test_what_is_followed_can_be_the_result_of_a_cell(
+    saver: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph = simple(saver)
+    live: Any = Timeline(graph, "t").watch(every=0, timeout=0)
+    assert "for step in" in repr(live)
+    graph.invoke({}, at("t"))
+    live._ipython_display_()
+    assert len(capsys.readouterr().out.splitlines()) == 4
+    assert list(live) == []
+
+
 def test_a_summary_counts_what_happened(saver: Any) -> None:
     graph = asking(saver, 2)
     graph.invoke({}, at("t"))
