@@ -16,7 +16,7 @@ from typing import Any
 
 from langgraph_durable.timeline import binary
 from langgraph_durable.timeline.compare import is_message
-from langgraph_durable.timeline.diff import Change, Diff, lines, short
+from langgraph_durable.timeline.diff import Change, Diff, lines, short, written
 from langgraph_durable.timeline.editing import fields_of
 from langgraph_durable.timeline.style import STYLE
 
@@ -65,11 +65,7 @@ def value(value: Any, depth: int = 0) -> str:
     fields = fields_of(value) if depth < 6 else None
     if fields:
         return _table(list(fields.items()), type(value).__name__, depth)
-    try:
-        shown = repr(value)
-    except Exception as error:
-        shown = f"({type(value).__name__}: its repr raises {type(error).__name__})"
-    return f"<code>{_text(shown)}</code>"
+    return f"<code>{_text(written(value))}</code>"
 
 
 def _text(value: str) -> str:
