@@ -325,6 +325,13 @@ def test_resume_answers_what_waits(saver: Any) -> None:
         tl.resume("again")
 
 
+@pytest.mark.parametrize("answer", [None, {}, "", False, {"to": "Ana"}, ["yes"]], ids=repr)
+def test_any_value_is_an_answer(saver: Any, answer: Any) -> None:
+    graph = asking(saver)
+    graph.invoke({}, at("t"))
+    assert Timeline(graph, "t").resume(answer)["log"] == [f"0: {answer}"]
+
+
 def test_several_interrupts_are_answered_by_id(saver: Any) -> None:
     graph = asking(saver, 3)
     graph.invoke({}, at("t"))
