@@ -131,7 +131,7 @@ _RULES = f"""
   .lgd .head {{flex-wrap:wrap}}
   .lgd .row {{--lane-wide:16px}}
   .lgd .when, .lgd .took {{display:none}}
-  .lgd .body {{margin-left:8px}}
+  .lgd .body {{margin-left:8px; position:relative; z-index:1}}
   .lgd .said, .lgd section > table > tbody > tr > * {{display:block}}
   .lgd .index {{width:24px}}
   .lgd > .row {{--x:40px}}
