@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import itertools
 import operator
+import re
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -322,6 +323,13 @@ def test_resume_answers_what_waits(saver: Any) -> None:
     assert not tl.interrupts[0].is_waiting
     with pytest.raises(ConfigurationError, match="nothing waits"):
         tl.resume("again")
+
+
+@pytest.mark.parametrize("answer", [None, {}, "", False, {"to": "Ana"}, ["yes"]], ids=repr)
+def test_any_value_is_an_answer(saver: Any, answer: Any) -> None:
+    graph = asking(saver)
+    graph.invoke({}, at("t"))
+    assert Timeline(graph, "t").resume(answer)["log"] == [f"0: {answer}"]
 
 
 def test_several_interrupts_are_answered_by_id(saver: Any) -> None:
@@ -758,6 +766,18 @@ def test_plots_tell_time_and_size(tl: Timeline) -> None:
     assert next(iter(plot.channels)) == "messages"
     assert "planner" in plot.svg()
     assert "messages" in repr(plot)
+
+
+def test_plots_can_be_read_where_viewers_take_the_drawing_out(tl: Timeline) -> None:
+    words = re.sub("<[^>]*>", "", tl.plot().svg())
+    told = r"Time per node: (\w+ [\d.:]+( m?s)?(; )?){3}Bytes per step: up to .*B; step -1 "
+    assert re.search(told, words)
+
+
+def test_notebooks_do_not_take_prices_for_formulas(tl: Timeline) -> None:
+    """MathJax, old and new, leaves elements of these classes alone."""
+    for shown in (tl, tl[-1], tl[-1].diff(), tl.plot(), tl.compare("t")):
+        assert 'class="lgd tex2jax_ignore mathjax_ignore"' in shown._repr_html_()
 
 
 # ---- long threads -------------------------------------------------------------------------------

@@ -115,6 +115,15 @@ def test_a_click_opens_a_step_and_shows_what_changed(
     page.close()
 
 
+CROSSED = """[...document.querySelectorAll('.body')].filter(body => {
+    body.scrollIntoView({block: 'center'})
+    const at = body.getBoundingClientRect()
+    return [...Array(Math.floor(at.width)).keys()].some(
+        x => document.elementFromPoint(at.left + x, at.top + at.height / 2)?.closest('.rail'))
+}).length"""
+"""How many open steps have a line of the tree across them."""
+
+
 @pytest.mark.parametrize("width", [360, 1200])
 def test_a_page_is_as_wide_as_the_window(browser: Browser, saved: Path, width: int) -> None:
     page = browser.new_page(viewport={"width": width, "height": 700})
@@ -123,6 +132,8 @@ def test_a_page_is_as_wide_as_the_window(browser: Browser, saved: Path, width: i
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     heads = page.locator(".head .node")
     assert all(heads.nth(at).is_visible() for at in range(heads.count()))
+    page.add_style_tag(content=".lgd .rail {pointer-events: auto !important}")
+    assert page.evaluate(CROSSED) == 0
     page.close()
 
 

@@ -17,6 +17,10 @@ from types import ModuleType
 from typing import Annotated, Any, NamedTuple, TypedDict
 
 import backends
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 import servers
 from hypothesis import given
@@ -38,6 +42,7 @@ from langgraph_durable import (
     UnsafeTypeError,
 )
 from langgraph_durable.timeline import (
+    Diff,
     apply,
     diff,
     html,
@@ -448,7 +453,72 @@ def test_a_conversation_that_slides_or_is_mended_has_a_small_difference() -> Non
     ]
 
 
+def test_long_lists_of_few_values_are_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would take a dozen seconds."""
+    monkeypatch.delattr("difflib.SequenceMatcher")
+    old, new = {"it": [at % 2 for at in range(1_000)]}, {"it": [0] * 1_000}
+    assert len(diff(old, new)) == 500
+    assert apply(old, diff(old, new)) == new
+
+
+@dataclasses.dataclass(eq=False)
+class Box:
+    held: Any
+
+
+MANY = 5_000
+"""More than a repr writes out."""
+HOLDERS: dict[str, Any] = {
+    "array": np.array,
+    "objects": lambda values: np.array(values, dtype=object),
+    "pandas": lambda values: pd.DataFrame({"v": values}),
+    "polars": lambda values: pl.DataFrame({"v": values}),
+    "arrow": lambda values: pa.table({"v": values}),
+    "field": lambda values: Box(np.array(values)),
+    "named": lambda values: Pair(1, np.array(values)),
+}
+
+
+@pytest.mark.parametrize("holder", HOLDERS.values(), ids=HOLDERS)
+def test_one_number_in_a_large_table_is_a_difference(holder: Any) -> None:
+    numbers = list(range(MANY))
+    other = [*numbers[:2_500], -1, *numbers[2_501:]]
+    assert diff({"it": [holder(numbers)]}, {"it": [holder(numbers)]}) == []
+    (change,) = diff({"it": [holder(numbers)]}, {"it": [holder(other)]})
+    assert change.where == "it[0]"
+
+
+def test_arrays_of_other_types_or_shapes_differ() -> None:
+    ones = [np.array([1]), np.array([1.0]), np.array([[1]]), np.array([1, 1])]
+    assert all(same(a, b) == (a is b) for a in ones for b in ones)
+    assert same(np.array([np.nan]), np.array([np.nan]))
+    assert not same(pd.Series([1], name="a"), pd.Series([1], name="b"))
+
+
+@pytest.mark.parametrize(("old", "new"), [("a\nb", "a\nb\n"), ("a\nb\n", "a\r\nb\n")])
+def test_a_change_of_line_ends_is_a_change_to_be_seen(old: str, new: str) -> None:
+    changed = Diff(diff({"text": old}, {"text": new}))
+    assert len(repr(changed).splitlines()) > 3
+    assert 'class="new"' in changed._repr_html_()
+
+
 # ---- showing ------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Unsaid:
+    text: str = "held"
+
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+
+def test_what_has_no_repr_is_shown_all_the_same(saver: Any, tmp_path: Path) -> None:
+    tl = made_of(saver, table=[Unsaid()], blob=b"x")
+    assert "its repr raises RuntimeError" in repr(tl[-1].diff())
+    assert "table = " in repr(tl[-1])
+    assert "held" in tl[-1].to_json()
+    check_html(tl.to_html(tmp_path / "x.html").read_text("utf-8"))
 
 
 def test_a_terminal_is_not_obeyed_and_long_texts_are_folded() -> None:
@@ -522,6 +592,18 @@ def test_a_followed_thread_that_comes_to_wait_is_shown_again() -> None:
     assert watch._again(tl, waits, shown.append) == waits
     assert watch._again(tl, waits.replace("waits", ""), lambda s: shown.append(s.node)) == waits
     assert shown == ["__start__"]
+
+
+def test_what_is_followed_can_be_the_result_of_a_cell(
+    saver: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph = simple(saver)
+    live: Any = Timeline(graph, "t").watch(every=0, timeout=0)
+    assert "for step in" in repr(live)
+    graph.invoke({}, at("t"))
+    live._ipython_display_()
+    assert len(capsys.readouterr().out.splitlines()) == 4
+    assert list(live) == []
 
 
 def test_a_summary_counts_what_happened(saver: Any) -> None:

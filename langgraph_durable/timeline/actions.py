@@ -150,6 +150,10 @@ def _command(timeline: Timeline, waiting: Mapping[str, Any], answer: Any) -> Any
         raise ConfigurationError(
             f"{len(waiting)} interrupts wait: answer by id, {{id: answer}}; open: {questions}"
         )
+    # LangGraph takes a bare None for no answer, and {} for answers to nothing; by id they count.
+    # Anything else goes bare: the questions of old releases are not found by the ids they show.
+    if answer is None or (isinstance(answer, Mapping) and not answer):
+        answer = dict.fromkeys(waiting, answer)
     return Command(resume=dict(answer) if by_id else answer)
 
 

@@ -7,7 +7,9 @@ same or is not. What counts as the same is equality *and* type: `1`, `1.0` and `
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -50,28 +52,69 @@ class Change:
         return f"{sign} {self.where}: {' -> '.join(values)}"
 
 
+def written(value: Any) -> str:
+    """The repr of a value, or that it has none: what is stored is rebuilt without a constructor."""
+    try:
+        return repr(value)
+    except Exception as error:
+        return f"({type(value).__name__}: its repr raises {type(error).__name__})"
+
+
 def short(value: Any, most: int = 80) -> str:
     """A value in one line."""
     if isinstance(value, bytes) and len(value) > binary.SHORT:
         return f"<{binary.described(value)}>"
-    text = repr(value)
+    text = written(value)
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+IDENTITY: Any = object.__eq__
 
 
 def same(old: Any, new: Any) -> bool:
     """Equal and of the same type, all the way down; what cannot be compared differs."""
     if old is new:
         return True
-    if type(old) is not type(new):
+    kind = type(old)
+    if kind is not type(new):
         return False
-    if type(old) is dict:
+    if kind is dict:
         return old.keys() == new.keys() and all(same(old[key], new[key]) for key in old)
-    if type(old) in (list, tuple):
+    if kind in (list, tuple):
         return len(old) == len(new) and all(map(same, old, new))
     try:
-        return bool(old == new) or (old != old and new != new)
-    except Exception:  # numpy arrays and the like have no truth
-        return repr(old) == repr(new)
+        equal: Any = old == new
+        if type(equal) is bool and kind.__eq__ is not IDENTITY:
+            return equal or bool(old != old and new != new)
+    except Exception:  # arrays in it
+        pass
+    try:
+        return _same_inside(old, new)
+    except Exception:
+        return False
+
+
+def _same_inside(old: Any, new: Any) -> bool:
+    """The same for what has no equality, or as an array one of many parts: what is in it tells."""
+    if isinstance(old, (list, tuple)):
+        return same([*old], [*new])
+    if isinstance(old, dict):
+        return same(dict(old), dict(new))
+    if dataclasses.is_dataclass(old):
+        names = [field.name for field in dataclasses.fields(old)]
+        return all(same(getattr(old, name), getattr(new, name)) for name in names)
+    if hasattr(type(old), "model_fields"):
+        return same(vars(old), vars(new))
+    if hasattr(old, "equals"):  # a table; its repr tells the names of its index
+        return bool(old.equals(new)) and repr(old) == repr(new)
+    if hasattr(old, "__array__"):
+        one, other = old.__array__(), new.__array__()
+        if one.dtype != other.dtype or one.shape != other.shape:
+            return False
+        if one.dtype.hasobject:
+            return same(one.tolist(), other.tolist())
+        return bool(one.tobytes() == other.tobytes())
+    return False
 
 
 def diff(old: Any, new: Any, path: Path = ()) -> list[Change]:
@@ -132,6 +175,8 @@ def _common(old: Sequence[Any], new: Sequence[Any]) -> tuple[int, int]:
 
 MOST_ALIGNED = 1_000
 """Elements, between the common ends of two lists, that are looked for in each other."""
+MOST_ALIKE = 20_000
+"""Pairs of equal elements among them; a list of few values has too many to choose from in time."""
 
 
 def _paired(
@@ -140,8 +185,11 @@ def _paired(
     """The places of elements that are the same, or take each other's place, in both orders."""
     if max(len(before), len(after)) > MOST_ALIGNED:
         return list(zip(before, after, strict=False))
-    pairs: list[tuple[int, int]] = []
     keys = [_key(old[at]) for at in before], [_key(new[at]) for at in after]
+    often = Counter(keys[1])
+    if sum(often[key] for key in keys[0]) > MOST_ALIKE:
+        return list(zip(before, after, strict=False))
+    pairs: list[tuple[int, int]] = []
     for kind, i, j, k, m in difflib.SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
         if kind in ("equal", "replace"):
             pairs += zip(before[i:j], after[k:m], strict=False)
@@ -153,10 +201,7 @@ def _key(value: Any) -> Any:
     id = getattr(value, "id", None)
     if isinstance(id, str) and hasattr(value, "content"):
         return type(value), id
-    try:
-        return repr(value)
-    except Exception:
-        return type(value)
+    return written(value)
 
 
 def apply(old: Any, changes: Iterable[Change]) -> Any:
@@ -193,7 +238,7 @@ def _holder(root: list[Any], path: Path) -> tuple[Any, Any]:
 
 def lines(old: str, new: str) -> list[str]:
     """The line diff of two texts, without file names: ` same`, `-old`, `+new`."""
-    found = list(difflib.unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=2))
+    found = list(difflib.unified_diff(old.split("\n"), new.split("\n"), lineterm="", n=2))
     return found[2:]
 
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from langgraph_durable.errors import ConfigurationError
+from langgraph_durable.timeline.diff import written
 from langgraph_durable.timeline.forking import delta_channels
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ class _Writer:
         if made is None:
             self.kept.append(value)
             shown = {KEPT: len(self.kept) - 1, TYPE: type(value).__name__}
-            return {**shown, "shown": repr(value)[:200]}
+            return {**shown, "shown": written(value)[:200]}
         self.written[json.dumps(made)] = value
         return made
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from langgraph_durable.timeline import binary
 from langgraph_durable.timeline.compare import is_message
-from langgraph_durable.timeline.diff import Change, Diff, lines, short
+from langgraph_durable.timeline.diff import Change, Diff, lines, short, written
 from langgraph_durable.timeline.editing import fields_of
 from langgraph_durable.timeline.style import STYLE
 
@@ -34,7 +34,7 @@ room: ContextVar[list[int] | None] = ContextVar("room", default=None)
 
 def page(body: str) -> str:
     """A piece of a page with its style."""
-    whole = f'<div class="lgd"><style>{STYLE}</style>{body}</div>'
+    whole = f'<div class="lgd tex2jax_ignore mathjax_ignore"><style>{STYLE}</style>{body}</div>'
     return whole.encode("utf-8", "xmlcharrefreplace").decode()  # halves of surrogate pairs
 
 
@@ -65,11 +65,7 @@ def value(value: Any, depth: int = 0) -> str:
     fields = fields_of(value) if depth < 6 else None
     if fields:
         return _table(list(fields.items()), type(value).__name__, depth)
-    try:
-        shown = repr(value)
-    except Exception as error:
-        shown = f"({type(value).__name__}: its repr raises {type(error).__name__})"
-    return f"<code>{_text(shown)}</code>"
+    return f"<code>{_text(written(value))}</code>"
 
 
 def _text(value: str) -> str:
@@ -208,9 +204,9 @@ def _change(change: Change) -> str:
         )
         return _row(change, f'<div class="lines">{shown}</div>')
     if change.kind != "added":
-        sides.append(f'<div class="old">{value(old, 1)}</div>')
+        sides.append(f'<del class="old">{value(old, 1)}</del>')
     if change.kind != "removed":
-        sides.append(f'<div class="new">{value(new, 1)}</div>')
+        sides.append(f'<ins class="new">{value(new, 1)}</ins>')
     return _row(change, "".join(sides))
 
 

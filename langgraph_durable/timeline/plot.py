@@ -22,6 +22,8 @@ MOST = 120
 """Steps whose sizes are read; of longer threads an even sample."""
 MOST_BARS = 20
 """Nodes or channels that are drawn."""
+FITS = 20
+"""Letters of a name that there is room for in any case."""
 
 
 def sampled(steps: Sequence[Step]) -> list[Step]:
@@ -75,7 +77,7 @@ class Plot:
         totals = [(label, sum(sizes.values())) for label, sizes in self.sizes]
         most = max((total for _, total in totals), default=0) or 1
         wide = min(100 / max(len(totals), 1), 6)
-        bars = "".join(
+        bars = "; ".join(
             f'<rect class="bar" x="{at * wide:.2f}%" y="{126 - 96 * total / most:.1f}" '
             f'width="{wide * 0.9:.2f}%" height="{max(96 * total / most, 0.5):.1f}">'
             f"<title>{escape(label)}: {amount(total)}</title></rect>"
@@ -101,13 +103,16 @@ def _sizes(steps: Sequence[Step]) -> Iterator[tuple[str, Mapping[str, int]]]:
 
 
 def _plot(title: str, height: int, body: str, note: str = "") -> str:
-    """One plot as an SVG element."""
+    """One plot as an SVG element.
+
+    Text beside its elements is not drawn: it parts the words where a viewer takes the elements out.
+    """
     beside = f'<text class="note" x="100%" y="16" text-anchor="end">{escape(note)}</text>'
     return (
-        f'<svg class="lgd-plot" xmlns="http://www.w3.org/2000/svg" role="img" '
+        f'<div><svg class="lgd-plot" xmlns="http://www.w3.org/2000/svg" role="img" '
         f'aria-label="{escape(title)}" width="100%" height="{height}">'
-        f'<text class="title" x="0" y="16">{escape(title)}</text>{beside if note else ""}'
-        f"{body}</svg>"
+        f'<text class="title" x="0" y="16">{escape(title)}</text>: '
+        f"{beside + '; ' if note else ''}{body}</svg></div>"
     )
 
 
@@ -117,13 +122,13 @@ def _bars(title: str, bars: Mapping[str, tuple[float, str]]) -> str:
     out = []
     for at, (name, (value, label)) in enumerate(list(bars.items())[:MOST_BARS]):
         y, wide = 26 + at * 22, 55 * value / most
+        tip = f"<title>{escape(name)}</title>" if len(name) > FITS else ""
         out.append(
-            f'<svg y="{y}" width="29%" height="18"><text y="13">{escape(name[:60])}</text></svg>'
-            f'<rect class="bar" x="30%" y="{y}" width="{wide:.2f}%" height="16" rx="3">'
-            f"<title>{escape(name)}: {escape(label)}</title></rect>"
+            f'<svg y="{y}" width="29%" height="18"><text y="13">{escape(name[:60])}</text></svg> '
+            f'<rect class="bar" x="30%" y="{y}" width="{wide:.2f}%" height="16" rx="3">{tip}</rect>'
             f'<text class="note" x="{31 + wide:.2f}%" y="{y + 13}">{escape(label)}</text>'
         )
     rest = len(bars) - MOST_BARS
     if rest > 0:
         out.append(f'<text class="note" x="0" y="{39 + 22 * MOST_BARS}">… {rest:,} more</text>')
-    return _plot(title, 34 + 22 * min(len(bars), MOST_BARS + 1), "".join(out))
+    return _plot(title, 34 + 22 * min(len(bars), MOST_BARS + 1), "; ".join(out))

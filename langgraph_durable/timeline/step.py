@@ -294,6 +294,7 @@ class Step:
     def replay(self, *, until: str | None = None, **options: Any) -> Any:
         """Run again from here, on a new branch; `until` stops before that node.
 
+        A node that is due at this very step runs first; then `until` stops before its next turn.
         Options go to `graph.invoke`, and its answer comes back.
         """
         return actions.replay(self, until, options)

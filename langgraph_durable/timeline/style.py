@@ -100,6 +100,7 @@ _RULES = f"""
 
 .lgd .new {{background:var(--goodbg); color:var(--good); padding:1px 8px; border-radius:4px}}
 .lgd .old {{background:var(--badbg); color:var(--bad); padding:1px 8px; border-radius:4px}}
+.lgd del, .lgd ins {{display:block; text-decoration:none}}
 .lgd .old + .new {{margin-top:2px}}
 .lgd .lines {{border-radius:4px; overflow:hidden}}
 .lgd .lines > div {{padding:0 8px; border-radius:0; margin:0}}
@@ -130,7 +131,7 @@ _RULES = f"""
   .lgd .head {{flex-wrap:wrap}}
   .lgd .row {{--lane-wide:16px}}
   .lgd .when, .lgd .took {{display:none}}
-  .lgd .body {{margin-left:8px}}
+  .lgd .body {{margin-left:8px; position:relative; z-index:1}}
   .lgd .said, .lgd section > table > tbody > tr > * {{display:block}}
   .lgd .index {{width:24px}}
   .lgd > .row {{--x:40px}}

@@ -372,6 +372,10 @@ class Timeline:
     ) -> Iterator[Step]:
         """Follow a live thread: gives each step stored from now on, and shows it.
 
+        >>> for step in tl.watch(timeout=60):                # doctest: +SKIP
+        ...     print(step.values)
+
+        In a notebook `tl.watch()` alone, as the result of a cell, follows until it is interrupted.
         A step that comes to wait for an answer, or fails, is shown again.
 
         Args:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from langgraph_durable.errors import ConfigurationError
@@ -15,7 +16,25 @@ if TYPE_CHECKING:
     from langgraph_durable.timeline.timeline import Timeline
 
 
-def watch(timeline: Timeline, every: float, timeout: float | None, show: bool) -> Iterator[Step]:
+class Watch(Iterator["Step"]):
+    """New steps as they come. As the result of a cell it follows by itself, until interrupted."""
+
+    def __init__(self, thread_id: str, steps: Iterator[Step]) -> None:
+        self._thread_id, self._steps = thread_id, steps
+
+    def __next__(self) -> Step:
+        return next(self._steps)
+
+    def __repr__(self) -> str:
+        return f"Watch of {self._thread_id!r}: follows in a loop, `for step in tl.watch(): ...`"
+
+    def _ipython_display_(self) -> None:
+        with suppress(KeyboardInterrupt):
+            for _ in self:
+                pass
+
+
+def watch(timeline: Timeline, every: float, timeout: float | None, show: bool) -> Watch:
     """New steps as they come; see `Timeline.watch`."""
     for name, value in (("every", every), ("timeout", timeout)):
         is_number = type(value) in (int, float) or (name == "timeout" and value is None)
@@ -24,14 +43,15 @@ def watch(timeline: Timeline, every: float, timeout: float | None, show: bool) -
     timeline.refresh()
     newest = max((step.id for step in timeline.recent(1)), default="")
     display = _display(timeline) if show else None
-    return _follow(timeline, newest, every, timeout, display)
+    steps = _follow(timeline, newest, every, timeout, display)
+    return Watch(timeline.thread_id, steps)
 
 
 def _follow(
     timeline: Timeline, newest: str, every: float, timeout: float | None, display: Any
 ) -> Iterator[Step]:
     quiet_since, shown = time.monotonic(), ""
-    while timeout is None or time.monotonic() - quiet_since < timeout:
+    while True:
         timeline.refresh()
         for step in _since(timeline, newest):
             newest, quiet_since, shown = step.id, time.monotonic(), text.line(step)
@@ -40,6 +60,8 @@ def _follow(
             yield step
         if display is not None and shown:
             shown = _again(timeline, shown, display)
+        if timeout is not None and time.monotonic() - quiet_since >= timeout:
+            return
         time.sleep(every)
 
 
