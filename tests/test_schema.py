@@ -560,6 +560,17 @@ def test_a_missing_step_stops_with_both_versions(open_saver: Any) -> None:
         assert list(saver.list(None)) == []
 
 
+@pytest.mark.parametrize("stored", [1, 1_763_500_000])
+def test_a_version_far_away_stops_as_one_nearby(open_saver: Any, stored: int) -> None:
+    """Whoever takes dates for versions is told at once, not after millions of steps."""
+    with open_saver(schema=StateSchema(version=stored)) as saver:
+        storing(saver, {"a": 1})
+    schema = StateSchema(version=20_261_119)
+    assert len(schema._steps.way(stored)) == 2
+    with open_saver(schema=schema) as saver, pytest.raises(SchemaVersionError, match="20261119"):
+        saver.get_tuple(CONFIG)
+
+
 def test_a_newer_version_stops_unless_a_downgrade_leads_back(open_saver: Any) -> None:
     with open_saver(schema=StateSchema(version=3)) as saver:
         storing(saver, {"new": 1})

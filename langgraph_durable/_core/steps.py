@@ -27,8 +27,13 @@ class Steps:
     """What wakes the nodes of the program's graph, where it is known."""
 
     def way(self, stored: int) -> list[int]:
-        """The versions from a stored one to today's."""
-        return [stored, *(to for to, _ in self.between(stored))]
+        """The versions from a stored one to today's, or to the first that no step leads to."""
+        found = [stored]
+        for to, step in self.between(stored):
+            found.append(to)
+            if step is None:  # whoever takes dates for versions is millions of them away
+                break
+        return found
 
     def between(self, stored: int) -> Iterator[tuple[int, Step | None]]:
         """The versions on the way from `stored`, each with the step that leads to it."""
