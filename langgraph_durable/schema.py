@@ -22,7 +22,7 @@ from typing import (
     get_origin,
 )
 
-from langgraph_durable._core.edits import StateEdit
+from langgraph_durable._core.edits import StateEdit, check_function
 from langgraph_durable._core.steps import Steps
 from langgraph_durable.errors import ConfigurationError
 
@@ -41,8 +41,8 @@ class StateSchema:
     before it asks what a value is; names that depend on a value are refused.
 
     Args:
-        version: the version of this program's state, from 1 up. Raise it with every change that
-            stored threads must follow.
+        version: the version of this program's state, from 1 up. Raise it by one with every change
+            that stored threads must follow.
         unversioned: what threads count as that were stored before there was a schema.
         strict: raise `SchemaVersionError`, and not only warn, where the graph given to `of` has
             changed without a new version.
@@ -134,8 +134,7 @@ class StateSchema:
     @staticmethod
     def _registered(steps: dict[int, Any], to: int) -> Callable[[S], S]:
         def register(step: S) -> S:
-            if not callable(step):
-                raise ConfigurationError(f"a step is a function of the state, not {step!r}")
+            check_function("a step", step)
             steps[to] = step
             return step
 

@@ -595,6 +595,28 @@ def test_a_step_that_raises_names_itself_and_the_cause(open_saver: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    "step",
+    [
+        lambda state: {"documents": ["a"]},
+        lambda state: asyncio.sleep(0, state.rename("docs", "documents")),
+        lambda state: state.transform("docs", asyncio.sleep),
+        lambda state: state.transform("docs", list, writes=asyncio.sleep),
+        lambda state: state.transform_sends("work", None),
+        lambda state: state.add("documents", factory=asyncio.sleep),
+        lambda state: state.add("documents", factory=["a"]),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+def test_a_step_that_would_do_nothing_is_refused(open_saver: Any, step: Any) -> None:
+    """A node returns what changes, and may be a coroutine; a step must be neither."""
+    with open_saver() as saver:
+        storing(saver, {"docs": ["a"]})
+    told = pytest.raises(SchemaVersionError, match="to version 2 failed: ConfigurationError")
+    with open_saver(schema=schema_of(2, to2=step)) as saver, told:
+        saver.get_tuple(CONFIG)
+
+
+@pytest.mark.parametrize(
     "change",
     [
         lambda state: state.rename("docs", "documents"),
@@ -639,6 +661,8 @@ def test_a_saver_without_a_schema_keeps_the_version_of_a_thread(open_saver: Any,
 
 
 def test_steps_are_checked_when_they_are_registered() -> None:
+    async def later(state: Any) -> None: ...
+
     schema = StateSchema(version=3)
     schema.upgrade(to=2)(lambda state: None)
     for wrong in (
@@ -648,6 +672,8 @@ def test_steps_are_checked_when_they_are_registered() -> None:
         lambda: schema.downgrade(to=2),
         lambda: schema.downgrade(to=4),
         lambda: schema.upgrade(to=3)("no function"),  # type: ignore[type-var]
+        lambda: schema.upgrade(to=3)(later),
+        lambda: schema.downgrade(to=3)(later),
         lambda: StateSchema(version=0),
         lambda: StateSchema(version=True),
         lambda: StateSchema(version=1, unversioned=-1),
