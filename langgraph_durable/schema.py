@@ -23,13 +23,12 @@ from typing import (
 )
 
 from langgraph_durable._core.edits import StateEdit, check_function
-from langgraph_durable._core.steps import Steps
+from langgraph_durable._core.steps import LARGEST, Steps
 from langgraph_durable.errors import ConfigurationError
 
 __all__ = ["StateEdit", "StateSchema"]
 
 S = TypeVar("S", bound=Callable[[StateEdit], object])
-LARGEST = 1 << 40
 
 
 class StateSchema:
