@@ -649,6 +649,8 @@ def test_unversioned_threads_count_as_what_the_user_says(open_saver: Any) -> Non
         found = saver.get_tuple(CONFIG)
         assert found.checkpoint["channel_values"] == {"a": 1}
         assert found.metadata["schema_version"] == 2
+        assert list(saver.list(CONFIG, filter={"schema_version": 2})) == [found]
+        assert not list(saver.list(CONFIG, filter={"schema_version": 0}))
 
 
 def test_a_saver_without_a_schema_keeps_the_version_of_a_thread(open_saver: Any, run: Any) -> None:

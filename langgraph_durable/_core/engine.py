@@ -201,8 +201,11 @@ class Engine:
 
     def _metadata(self, header: Header) -> dict[str, Any]:
         found = self.loads(header.metadata)
-        if header.schema is not None:
-            found[VERSION] = header.schema
+        schema, versions = header.schema, self.versions
+        if schema is None and versions is not None:
+            schema = versions.evolution.stored(None)
+        if schema is not None:
+            found[VERSION] = schema
         return found
 
     async def page(
