@@ -7,17 +7,28 @@ told by `StateEdit`, its only argument.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NotRequired,
+    Required,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+)
 
-from langgraph_durable._core.edits import StateEdit
-from langgraph_durable._core.steps import Steps
+from langgraph_durable._core.edits import StateEdit, check_function
+from langgraph_durable._core.steps import LARGEST, Steps
 from langgraph_durable.errors import ConfigurationError
 
 __all__ = ["StateEdit", "StateSchema"]
 
 S = TypeVar("S", bound=Callable[[StateEdit], object])
-LARGEST = 1 << 40
 
 
 class StateSchema:
@@ -29,8 +40,8 @@ class StateSchema:
     before it asks what a value is; names that depend on a value are refused.
 
     Args:
-        version: the version of this program's state, from 1 up. Raise it with every change that
-            stored threads must follow.
+        version: the version of this program's state, from 1 up. Raise it by one with every change
+            that stored threads must follow.
         unversioned: what threads count as that were stored before there was a schema.
         strict: raise `SchemaVersionError`, and not only warn, where the graph given to `of` has
             changed without a new version.
@@ -122,8 +133,7 @@ class StateSchema:
     @staticmethod
     def _registered(steps: dict[int, Any], to: int) -> Callable[[S], S]:
         def register(step: S) -> S:
-            if not callable(step):
-                raise ConfigurationError(f"a step is a function of the state, not {step!r}")
+            check_function("a step", step)
             steps[to] = step
             return step
 
@@ -142,6 +152,38 @@ def _described(channel: Any) -> str:
         kind = channel.ValueType
     except Exception:
         kind = None
-    shown = getattr(kind, "__qualname__", None) if isinstance(kind, type) else None
-    args = getattr(kind, "__args__", None)
-    return f"{type(channel).__name__}[{str(kind) if args or shown is None else shown}]"
+    return f"{type(channel).__name__}[{_spelled(kind)}]"
+
+
+def _spelled(kind: Any) -> str:
+    """A type as text that is the same in every process and Python.
+
+    What annotates it is left out: a reducer is shown with its address in memory. So are modules,
+    because a program that is started has another one than the same program imported. Members of
+    a union have no order of their own: `typing` hands out whichever spelling was made first.
+    """
+    origin, args = get_origin(kind), get_args(kind)
+    if origin in (Annotated, Required, NotRequired):
+        return _spelled(args[0])
+    if origin in (Union, UnionType):
+        return " | ".join(sorted(map(_spelled, args), key=lambda name: (name == "None", name)))
+    if origin is Literal:
+        return f"Literal[{', '.join(sorted(map(_shown, args)))}]"
+    if origin is not None:
+        name = _spelled(origin)
+        return f"{name}[{', '.join(map(_spelled, args))}]" if args else name
+    if isinstance(kind, (list, tuple)):  # the arguments of a callable
+        return f"[{', '.join(map(_spelled, kind))}]"
+    if kind is None or kind is NoneType:
+        return "None"
+    if kind is Ellipsis or isinstance(kind, str):
+        return "..." if kind is Ellipsis else kind
+    named = getattr(kind, "__qualname__", None) or getattr(kind, "__name__", None)
+    return named if isinstance(named, str) else _shown(kind)
+
+
+def _shown(value: object) -> str:
+    return _ADDRESS.sub("", repr(value))
+
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")

@@ -560,6 +560,17 @@ def test_a_missing_step_stops_with_both_versions(open_saver: Any) -> None:
         assert list(saver.list(None)) == []
 
 
+@pytest.mark.parametrize("stored", [1, 1_763_500_000])
+def test_a_version_far_away_stops_as_one_nearby(open_saver: Any, stored: int) -> None:
+    """Whoever takes dates for versions is told at once, not after millions of steps."""
+    with open_saver(schema=StateSchema(version=stored)) as saver:
+        storing(saver, {"a": 1})
+    schema = StateSchema(version=20_261_119)
+    assert len(schema._steps.way(stored)) == 2
+    with open_saver(schema=schema) as saver, pytest.raises(SchemaVersionError, match="20261119"):
+        saver.get_tuple(CONFIG)
+
+
 def test_a_newer_version_stops_unless_a_downgrade_leads_back(open_saver: Any) -> None:
     with open_saver(schema=StateSchema(version=3)) as saver:
         storing(saver, {"new": 1})
@@ -581,6 +592,28 @@ def test_a_step_that_raises_names_itself_and_the_cause(open_saver: Any) -> None:
         with pytest.raises(SchemaVersionError, match="could not convert") as caught:
             saver.get_tuple(CONFIG)
         assert isinstance(caught.value.__cause__, ValueError)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda state: {"documents": ["a"]},
+        lambda state: asyncio.sleep(0, state.rename("docs", "documents")),
+        lambda state: state.transform("docs", asyncio.sleep),
+        lambda state: state.transform("docs", list, writes=asyncio.sleep),
+        lambda state: state.transform_sends("work", None),
+        lambda state: state.add("documents", factory=asyncio.sleep),
+        lambda state: state.add("documents", factory=["a"]),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+def test_a_step_that_would_do_nothing_is_refused(open_saver: Any, step: Any) -> None:
+    """A node returns what changes, and may be a coroutine; a step must be neither."""
+    with open_saver() as saver:
+        storing(saver, {"docs": ["a"]})
+    told = pytest.raises(SchemaVersionError, match="to version 2 failed: ConfigurationError")
+    with open_saver(schema=schema_of(2, to2=step)) as saver, told:
+        saver.get_tuple(CONFIG)
 
 
 @pytest.mark.parametrize(
@@ -616,6 +649,8 @@ def test_unversioned_threads_count_as_what_the_user_says(open_saver: Any) -> Non
         found = saver.get_tuple(CONFIG)
         assert found.checkpoint["channel_values"] == {"a": 1}
         assert found.metadata["schema_version"] == 2
+        assert list(saver.list(CONFIG, filter={"schema_version": 2})) == [found]
+        assert not list(saver.list(CONFIG, filter={"schema_version": 0}))
 
 
 def test_a_saver_without_a_schema_keeps_the_version_of_a_thread(open_saver: Any, run: Any) -> None:
@@ -628,6 +663,8 @@ def test_a_saver_without_a_schema_keeps_the_version_of_a_thread(open_saver: Any,
 
 
 def test_steps_are_checked_when_they_are_registered() -> None:
+    async def later(state: Any) -> None: ...
+
     schema = StateSchema(version=3)
     schema.upgrade(to=2)(lambda state: None)
     for wrong in (
@@ -637,6 +674,8 @@ def test_steps_are_checked_when_they_are_registered() -> None:
         lambda: schema.downgrade(to=2),
         lambda: schema.downgrade(to=4),
         lambda: schema.upgrade(to=3)("no function"),  # type: ignore[type-var]
+        lambda: schema.upgrade(to=3)(later),
+        lambda: schema.downgrade(to=3)(later),
         lambda: StateSchema(version=0),
         lambda: StateSchema(version=True),
         lambda: StateSchema(version=1, unversioned=-1),

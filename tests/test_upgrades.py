@@ -7,7 +7,7 @@ import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import pytest
 from backends import ALL, EVERYWHERE
@@ -222,6 +222,29 @@ def test_a_fingerprint_names_channels_types_and_nodes() -> None:
     assert StateSchema.fingerprint(counting(None)) == {
         "channels": {"n": "LastValue[int]"},
         "nodes": ["count"],
+    }
+
+
+def annotated(union: Any) -> Any:
+    """A state with all that may be said of a type, by objects of its own."""
+    kinds = {
+        "said": Annotated[list[Annotated[union, object()]], lambda old, new: old + new],
+        "told": NotRequired[dict[str, Annotated[int, object()]]],
+        "asked": Callable[..., tuple[Literal["b", "a"], ...]],
+    }
+    builder = StateGraph(TypedDict("State", kinds))  # type: ignore[operator]
+    builder.add_node("count", lambda state: {})
+    builder.add_edge(START, "count")
+    return builder.compile()
+
+
+def test_a_fingerprint_is_the_same_in_another_process() -> None:
+    one, other = (StateSchema.fingerprint(annotated(union)) for union in (int | str, str | int))
+    assert one == other
+    assert one["channels"] == {
+        "asked": "LastValue[Callable[..., tuple[Literal['a', 'b'], ...]]]",
+        "said": "BinaryOperatorAggregate[list[int | str]]",
+        "told": "LastValue[dict[str, int]]",
     }
 
 

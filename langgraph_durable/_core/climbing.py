@@ -14,7 +14,7 @@ from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from langgraph_durable._core.decoder import Decoder
-from langgraph_durable._core.edits import Content, EditedWrite, Noted, StateEdit
+from langgraph_durable._core.edits import Content, EditedWrite, Noted, StateEdit, check_returned
 from langgraph_durable._core.header import Header
 from langgraph_durable._core.lineage import Pending
 from langgraph_durable._core.ops import (
@@ -72,7 +72,7 @@ class Climber:
                 raise self.error(opened, to, None, stored)
             edit.to, edit.namespace = to, names[before]
             try:
-                step(edit)
+                check_returned(step(edit))
             except Exception as error:
                 # Without values it may have asked for one; what is wrong shows when there are some.
                 if not edit.probing:

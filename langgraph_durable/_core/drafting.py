@@ -341,6 +341,28 @@ class Drafter:
         return draft, packed.uploads
 
 
+class Copyist(Drafter):
+    """Drafts of what is copied from elsewhere: under the version it has there, and without a note.
+
+    So nothing of the parent's record is taken over, which may have another version.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        memory: Memory,
+        plain: ExactSerializer,
+        shelf: Shelf | None,
+        version: int | None,
+    ) -> None:
+        super().__init__(storage, memory, plain, shelf, None, None)
+        self._schema = version
+
+    async def _base(self, serde: SerializerProtocol, place: Place) -> _Base:
+        base = await super()._base(serde, place)
+        return base._replace(record=Record({}, {}, schema=self._schema))
+
+
 def remember(memory: Memory, loaded: Loaded, header: Header, decoder: Decoder) -> Part:
     """Note what was read of a thread."""
     record = Record(header.versions.copy(), header.entries, header.capsules, header.schema)

@@ -9,7 +9,8 @@ there are no values: names are changed, operations are noted, and no function is
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -160,9 +161,9 @@ class StateEdit:
                 element, where the reducer takes elements). The same as `change` otherwise.
         """
         _check_names(channel)
-        for each in (change, writes):
-            if each is not None and not callable(each):
-                raise ConfigurationError(f"transform takes a function, not {each!r}")
+        check_function("what transforms", change)
+        if writes is not None:
+            check_function("what transforms writes", writes)
         self._apply(Transform(channel, change, writes or change))
 
     def add(
@@ -170,6 +171,8 @@ class StateEdit:
     ) -> None:
         """Give a channel a value (or what `factory` makes) where it has none; nobody is woken."""
         _check_names(channel)
+        if factory is not None:
+            check_function("a factory", factory)
         content = self._content
         if channel in self or not content.versions or self._writes_only:
             return
@@ -197,6 +200,7 @@ class StateEdit:
     def transform_sends(self, node: str, change: Change) -> None:
         """Change what `Send`s to a node carry."""
         _check_names(node)
+        check_function("what transforms", change)
         self._apply(TransformSends(node, change))
 
     def move_class(self, old: str, new: str | type) -> None:
@@ -266,6 +270,18 @@ class StateEdit:
 def moved(op: Op, by_channel: Mapping[str, Any]) -> dict[str, Any]:
     """A dict by channel, after the operation."""
     return {new: v for old, v in by_channel.items() if (new := op.channel(old)) is not None}
+
+
+def check_function(what: str, given: object) -> None:
+    """Steps run where nobody could wait for them."""
+    if not callable(given) or inspect.iscoroutinefunction(given):
+        raise ConfigurationError(f"{what} is a function, and no async one, not {given!r}")
+
+
+def check_returned(made: object) -> None:
+    """What a step returns is for nobody: a dict of changes, as of a node, would be lost."""
+    if isinstance(made, (Mapping, Awaitable, Iterator)):
+        raise ConfigurationError(f"a step edits the state it is given, and returned {made!r}")
 
 
 def _check_names(*names: object) -> None:

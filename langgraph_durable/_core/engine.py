@@ -23,8 +23,8 @@ from langgraph_durable._core import claims, lineage, outlines
 from langgraph_durable._core.authors import ANYBODY, Author
 from langgraph_durable._core.climbing import Known
 from langgraph_durable._core.decoder import Decoder
-from langgraph_durable._core.drafting import Drafter, Task, remember
-from langgraph_durable._core.evolution import VERSION, Evolution
+from langgraph_durable._core.drafting import Copyist, Drafter, Task, remember
+from langgraph_durable._core.evolution import Evolution
 from langgraph_durable._core.header import Header
 from langgraph_durable._core.lineage import Chain
 from langgraph_durable._core.memory import Memory
@@ -44,6 +44,7 @@ from langgraph_durable._core.records import (
 )
 from langgraph_durable._core.restored import Place, Restored
 from langgraph_durable._core.serde import ExactSerializer
+from langgraph_durable._core.steps import VERSION
 from langgraph_durable._core.storage import Stale, Storage
 from langgraph_durable._core.versions import Versions
 from langgraph_durable.errors import (
@@ -89,6 +90,13 @@ class Engine:
     def over(self, storage: Storage) -> Engine:
         """The same engine, with the same memory, over another way to the same store."""
         return Engine(storage, self.memory, self._plain, self.shelf)
+
+    def as_stored(self, version: int | None = None) -> Engine:
+        """The same engine for copies: it upgrades nothing, and what it puts has this version."""
+        engine = self.over(self.storage)
+        parts = self.storage, self.memory, self._plain, self.shelf
+        engine.drafter = Copyist(*parts, version)
+        return engine
 
     # ---- reading -----------------------------------------------------------------------------
 
@@ -193,8 +201,11 @@ class Engine:
 
     def _metadata(self, header: Header) -> dict[str, Any]:
         found = self.loads(header.metadata)
-        if header.schema is not None:
-            found[VERSION] = header.schema
+        schema, versions = header.schema, self.versions
+        if schema is None and versions is not None:
+            schema = versions.evolution.stored(None)
+        if schema is not None:
+            found[VERSION] = schema
         return found
 
     async def page(

@@ -37,8 +37,6 @@ from langgraph_durable.errors import SchemaVersionError
 NULL_TASK = "00000000-0000-0000-0000-000000000000"
 NOBODY = ":"
 """The name of no node."""
-VERSION = "schema_version"
-"""The metadata key that shows the version a checkpoint was stored under."""
 
 
 @dataclass(slots=True)

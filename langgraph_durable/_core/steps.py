@@ -5,12 +5,24 @@ A `StateSchema` builds it, `evolution` climbs it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from langgraph_durable._core.edits import StateEdit
 
 Step = Callable[[StateEdit], object]
+LARGEST = 1 << 40
+VERSION = "schema_version"
+"""The metadata key that shows the version a checkpoint was stored under."""
+
+
+def parted(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], int | None]:
+    """Metadata that was shown, as it is stored, and the version that it tells."""
+    version = metadata.get(VERSION)
+    if type(version) is not int or not 0 <= version < LARGEST:
+        return dict(metadata), None
+    return {key: value for key, value in metadata.items() if key != VERSION}, version
 
 
 @dataclass(slots=True)
@@ -27,8 +39,13 @@ class Steps:
     """What wakes the nodes of the program's graph, where it is known."""
 
     def way(self, stored: int) -> list[int]:
-        """The versions from a stored one to today's."""
-        return [stored, *(to for to, _ in self.between(stored))]
+        """The versions from a stored one to today's, or to the first that no step leads to."""
+        found = [stored]
+        for to, step in self.between(stored):
+            found.append(to)
+            if step is None:  # whoever takes dates for versions is millions of them away
+                break
+        return found
 
     def between(self, stored: int) -> Iterator[tuple[int, Step | None]]:
         """The versions on the way from `stored`, each with the step that leads to it."""

@@ -31,12 +31,13 @@ from langgraph_durable._core.authors import Author, KnownWrite
 from langgraph_durable._core.climbing import Known, Opened, namespace_of
 from langgraph_durable._core.decoder import Decoder
 from langgraph_durable._core.encoder import Encoder
-from langgraph_durable._core.evolution import NOBODY, VERSION, Edited, Evolution
+from langgraph_durable._core.evolution import NOBODY, Edited, Evolution
 from langgraph_durable._core.header import Capsule, Header
 from langgraph_durable._core.outlines import Outline, OutlinedWrite
 from langgraph_durable._core.records import CheckpointRow, Cursor, Held, Loaded, Selection
 from langgraph_durable._core.refs import CAPSULE, Ref, extend, length
 from langgraph_durable._core.restored import Place, Restored
+from langgraph_durable._core.steps import VERSION
 from langgraph_durable.errors import ConcurrentUpdate
 
 if TYPE_CHECKING:

@@ -42,6 +42,7 @@ from langgraph_durable._core.records import (
     Watched,
     WritesDraft,
 )
+from langgraph_durable._core.steps import parted
 from langgraph_durable._sqlite import removing, stock
 from langgraph_durable._sqlite.notes import Notes
 from langgraph_durable._sqlite.rows import Accept, Connection
@@ -140,8 +141,9 @@ class Slice:
         if read.checkpoint is not None:
             new = [*read.checkpoint["channel_versions"], *read.checkpoint["channel_values"]]
             above = EnginePlace(place.thread_id, place.ns, read.parent)
-            checkpoint, metadata = read.checkpoint, read.metadata
-            yield self._engine.put(self._serde, above, checkpoint, metadata, new, Guard())
+            metadata, version = parted(read.metadata)
+            engine = self._engine.as_stored(version)
+            yield engine.put(self._serde, above, read.checkpoint, metadata, new, Guard())
         for (task_id, path), writes in read.writes.items():
             task = Task(task_id, path, None)
             pairs = [(channel, value) for _, channel, value in writes]

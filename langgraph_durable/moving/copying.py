@@ -101,7 +101,9 @@ class _Copy:
         if source is target:
             raise ConfigurationError("source and target are the same saver")
         self._colour, self._progress, self._verify = colour, progress, verify
-        self._source, self._target = side_of(colour, source), side_of(colour, target)
+        ours = isinstance(target, DurableSaver)  # who can upgrade what it gets
+        self._source = side_of(colour, source, upgraded=not ours)
+        self._target = side_of(colour, target)
         self._comparison = Comparison(target.serde)
         self._ours = _both_ours(source, target)
         self._threads = self._checkpoints = self._skipped = 0

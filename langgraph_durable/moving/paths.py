@@ -27,6 +27,8 @@ class TaskWrites:
     indices: tuple[int, ...] | None
     """None where only their order is known."""
     pairs: tuple[tuple[str, Any], ...]
+    version: int | None = None
+    """Their schema version, where it may be another than their checkpoint's."""
 
     def arranged(self) -> list[tuple[str, Any]]:
         """The pairs so that, as far as possible, the position of each is its index.
@@ -54,13 +56,13 @@ def by_task(writes: Iterable[Write], known: Sequence[Writing] | None) -> tuple[T
         listed = [each.write for each in known if each.write is not None]
     if known is None or [k.task_id for k in known] != [task_id for task_id, _, _ in listed]:
         return _in_order(listed)
-    found: dict[tuple[str, str, str | None], list[tuple[int, tuple[str, Any]]]] = {}
+    found: dict[tuple[Any, ...], list[tuple[int, tuple[str, Any]]]] = {}
     for more, (_, channel, value) in zip(known, listed, strict=True):
-        own = found.setdefault((more.task_id, more.path, more.run), [])
+        own = found.setdefault((more.task_id, more.path, more.run, more.version), [])
         own.append((more.idx, (channel, value)))
     return tuple(
-        TaskWrites(*task, tuple(idx for idx, _ in own), tuple(pair for _, pair in own))
-        for task, own in found.items()
+        TaskWrites(id, path, run, tuple(n for n, _ in own), tuple(pair for _, pair in own), version)
+        for (id, path, run, version), own in found.items()
     )
 
 

@@ -2,7 +2,8 @@
 
 `Theirs` is any `BaseCheckpointSaver`, through LangGraph's interface. `Ours` goes through the
 engine: it lists without reading values, keeps indices and paths, and moves no head by accident.
-Both speak of checkpoints as `Carried`.
+Both speak of checkpoints as `Carried`, and of the schema version of its values as its metadata
+does: what has none there counts as stored before there was a schema.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from langgraph_durable._core import lineage
 from langgraph_durable._core.engine import Place as EnginePlace
 from langgraph_durable._core.engine import Task
 from langgraph_durable._core.records import Cursor, Edit, Guard, Held, Listing, Selection
+from langgraph_durable._core.steps import VERSION, parted
 from langgraph_durable.errors import ConfigurationError
 from langgraph_durable.moving.colours import Colour, Saver
 from langgraph_durable.moving.paths import TaskWrites, by_task
@@ -98,9 +100,10 @@ class Side(Protocol):
         """Make these the latest checkpoints; False if that cannot be said."""
 
 
-def side_of(colour: Colour, saver: Saver) -> Side:
+def side_of(colour: Colour, saver: Saver, *, upgraded: bool = False) -> Side:
+    """`upgraded`: not as it is stored, but as the schema of the saver has it."""
     if isinstance(saver, DurableSaver):
-        return Ours(colour, saver)
+        return Ours(colour, saver, upgraded=upgraded)
     return Theirs(colour, saver)
 
 
@@ -205,8 +208,9 @@ def _config(thread_id: str, ns: str, id: str | None) -> Any:
 class Ours:
     """One of our savers, through its engine."""
 
-    def __init__(self, colour: Colour, saver: DurableSaver) -> None:
-        self._colour, self._saver, self._engine = colour, saver, saver._engine
+    def __init__(self, colour: Colour, saver: DurableSaver, *, upgraded: bool) -> None:
+        self._colour, self._saver = colour, saver
+        self._engine = saver._engine if upgraded else saver._engine.as_stored()
 
     async def plans(self, named: Sequence[str] | None) -> AsyncIterator[Plan]:
         async for thread_id in thread_names(self._colour, self._saver, named):
@@ -237,7 +241,10 @@ class Ours:
         if found is None:
             return None
         writes = by_task(found.writes, await self._known(place) if found.writes else None)
-        return Carried(place, found.parent, found.checkpoint, found.metadata, writes)
+        metadata = found.metadata
+        if found.edited is not None and self._engine.versions is not None:
+            metadata = {**metadata, VERSION: self._engine.versions.evolution.version}
+        return Carried(place, found.parent, found.checkpoint, metadata, writes)
 
     async def _known(self, place: Place) -> list[Writing] | None:
         selection = Selection(place.thread_id, place.ns, place.id)
@@ -247,7 +254,7 @@ class Ours:
             return None
         runs = {(row.path, row.task_id): row.run for row in page.rows[0].writes}
         return [
-            Writing(w.path, w.task_id, w.idx, runs[w.path, w.task_id])
+            Writing(w.path, w.task_id, w.idx, runs[w.path, w.task_id], None, w.schema)
             for w in lineage.pending(place.thread_id, page.rows[0].writes)
         ]
 
@@ -261,12 +268,13 @@ class Ours:
         }
         new = [*checkpoint["channel_versions"], *checkpoint["channel_values"]]
         above = EnginePlace(thread_id, ns, carried.parent)
-        serde, metadata = self._saver.serde, carried.metadata
-        put = self._engine.put(serde, above, checkpoint, metadata, new, Guard())
+        serde, (metadata, version) = self._saver.serde, parted(carried.metadata)
+        engine = self._engine.as_stored(version)
+        put = engine.put(serde, above, checkpoint, metadata, new, Guard())
         await self._colour.do(self._saver, put, writes=True)
         for task in carried.writes:
             own = Task(task.task_id, task.path, task.run)
-            work = self._engine.put_writes(
+            work = self._engine.as_stored(task.version).put_writes(
                 serde, _at(carried.place), task.pairs, own, bool, indices=task.indices
             )
             await self._colour.do(self._saver, work, writes=True)

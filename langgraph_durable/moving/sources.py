@@ -27,6 +27,8 @@ class Writing(NamedTuple):
     run: str | None = None
     write: tuple[str, str, Any] | None = None
     """Task id, channel and value, where they were looked up too."""
+    version: int | None = None
+    """The schema version of the program that made it."""
 
 
 class Source(NamedTuple):
