@@ -294,6 +294,20 @@ def test_another_thread_of_the_same_name_is_not_touched(few: tuple[Any, Any], co
     assert contents(target) == before
 
 
+def test_an_answer_that_only_the_copy_has_is_not_taken_back(
+    few: tuple[Any, Any], copy: Any
+) -> None:
+    source, target = few
+    histories.run(source, "t", turns=0)
+    copy(source, target)
+    asked = target.get_tuple(thread("t"))
+    target.put_writes(asked.config, [("__resume__", "go")], asked.pending_writes[0][0])
+    before = contents(target)
+    with pytest.raises((ConfigurationError, CopyMismatch), match="pending writes"):
+        copy(source, target)
+    assert contents(target) == before
+
+
 def test_what_does_not_read_back_is_told_with_its_place(copy: Any, open_saver: Any) -> None:
     source, target = open_saver("sqlite", "source"), open_saver("stock", "target")
     source.put(thread("t"), empty_checkpoint(), {"note": "a\0b"}, {})

@@ -156,7 +156,7 @@ class _Copy:
             return set()
         present = there.places
         if strange := present - plan.places:
-            raise _in_the_way(plan.thread_id, len(strange))
+            raise _in_the_way(plan.thread_id, f"{len(strange)} checkpoints")
         return present
 
     async def _is_there(self, original: Carried) -> bool:
@@ -214,9 +214,11 @@ class _Copy:
         else:
             if stored is not None:
                 await self._present(plan)
+                if strange := _single_writes(stored) - _single_writes(dump):
+                    raise _in_the_way(plan.thread_id, f"{len(strange)} pending writes")
                 await do(target, storage.replace(dump), writes=True)
             elif not await do(target, storage.restore(dump), writes=True):
-                raise _in_the_way(plan.thread_id, 1)
+                raise _in_the_way(plan.thread_id, "checkpoints")
             target._engine.memory.forget(plan.thread_id)
             if self._verify:
                 stored = await do(target, storage.dump(plan.thread_id))
@@ -245,8 +247,17 @@ def _both_ours(source: Saver, target: Saver) -> tuple[DurableSaver, DurableSaver
     return (source, target) if all(isinstance(s, ExactSerializer) for s in both) else None
 
 
-def _in_the_way(thread_id: str, many: int) -> ConfigurationError:
+def _single_writes(dump: Dump) -> set[tuple[str, str, str, int]]:
+    """Namespace, checkpoint, task and index of each pending write."""
+    return {
+        (row.ns, row.id, row.task_id, idx)
+        for row in dump.writes
+        for idx in range(row.idx, row.idx + row.width)
+    }
+
+
+def _in_the_way(thread_id: str, what: str) -> ConfigurationError:
     return ConfigurationError(
-        f"the target has a thread {thread_id!r} with {many} checkpoints that the source does not "
+        f"the target has a thread {thread_id!r} with {what} that the source does not "
         "have: delete it there first, or copy other threads. Nothing of it was written."
     )
