@@ -29,7 +29,8 @@ from langgraph_durable.errors import (
 
 _TEMPORARY = re.compile(r"/\.lgd-\w+\.tmp$")
 _LINK, _SMALL = "lgd:", 20
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+"""What a file system without room says."""
 _READ_ONLY = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
@@ -59,7 +60,7 @@ class FileArtifacts(ArtifactStore):
             os.replace(temporary, path)
             _sync(path.parent)
         except OSError as error:
-            if error.errno not in _FULL or not _linked(path, content):
+            if error.errno not in FULL or not _linked(path, content):
                 raise self._explained(error) from error
         finally:
             if temporary is not None:
@@ -124,7 +125,7 @@ class FileArtifacts(ArtifactStore):
 
     def _explained(self, error: OSError) -> StorageError:
         where = f"artifact store {self.folder}"
-        if error.errno in _FULL:
+        if error.errno in FULL:
             return StorageFull(f"{where}: there is no room left ({error}). Nothing was written.")
         if error.errno in _READ_ONLY:
             return StorageReadOnly(f"{where}: this process may not use it ({error})")
