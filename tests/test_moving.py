@@ -28,6 +28,7 @@ from langgraph.checkpoint.base.id import uuid6
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver as StockSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.types import Command
@@ -314,6 +315,21 @@ def test_what_does_not_read_back_is_told_with_its_place(copy: Any, open_saver: A
     with pytest.raises(CopyMismatch, match=r"thread 't', checkpoint .*metadata\['note'\] differs"):
         copy(source, target)
     assert copy(source, target, verify=False).checkpoints == 1
+
+
+@pytest.mark.parametrize(("source", "value"), [("sqlite", range(3)), ("memory", print)])
+def test_a_value_that_the_target_refuses_is_told_with_its_place(
+    source: str, value: Any, copy: Any, open_saver: Any
+) -> None:
+    target = InMemorySaver() if source == "sqlite" else open_saver("sqlite", "target")
+    saver = open_saver("sqlite", "source")
+    if source == "memory":
+        saver = InMemorySaver(serde=JsonPlusSerializer(pickle_fallback=True))
+    made = {**empty_checkpoint(), "channel_values": {"a": value}, "channel_versions": {"a": 1}}
+    saver.put({"configurable": {"thread_id": "t", "checkpoint_ns": ""}}, made, {}, {"a": 1})
+    with pytest.raises(TypeError, match=r"range|builtin_function") as raised:
+        copy(saver, target)
+    assert raised.value.__notes__ == [f"while it was copied: thread 't', checkpoint {made['id']}"]
 
 
 def test_wrong_arguments_are_told_before_anything_is_written(copy: Any) -> None:

@@ -9,7 +9,8 @@ artifacts go to the store of the target first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from langgraph_durable import addresses
@@ -135,15 +136,16 @@ class _Copy:
         present = await self._present(plan)
         for key in plan.oldest_first():
             place = Place(plan.thread_id, key.ns, key.id)
-            original = await self._source.read(place)
-            if original is None:  # removed meanwhile
-                continue
-            if (key.ns, key.id) in present and await self._is_there(original):
-                self._skipped += 1
-            else:
-                await self._target.write(original)
-                if self._verify:
-                    await self._check(original)
+            with _telling(place):
+                original = await self._source.read(place)
+                if original is None:  # removed meanwhile
+                    continue
+                if (key.ns, key.id) in present and await self._is_there(original):
+                    self._skipped += 1
+                else:
+                    await self._target.write(original)
+                    if self._verify:
+                        await self._check(original)
             self._checkpoints += 1
             if self._checkpoints % OFTEN == 0:
                 self._report()
@@ -171,11 +173,10 @@ class _Copy:
         copy = await self._target.read(original.place)
         found = self._comparison.difference(original, copy)
         if found is not None:
-            thread_id, ns, id = original.place
-            where = f"thread {thread_id!r}, checkpoint {id}" + (f" of {ns!r}" if ns else "")
             raise CopyMismatch(
-                f"{where}: read back from the target, {found}. Either the target cannot hold it "
-                "exactly, or the source was written to meanwhile; verify=False accepts it."
+                f"{_shown(original.place)}: read back from the target, {found}. Either the target "
+                "cannot hold it exactly, or the source was written to meanwhile; verify=False "
+                "accepts it."
             )
 
     async def _settle_heads(self, plan: Plan) -> None:
@@ -237,6 +238,23 @@ class _Copy:
         await contents.know(self._colour, source, contents.claimed_by(dump))
         await contents.bring(self._colour, target, dump, source._shelf.open)
         return True
+
+
+def _shown(place: Place) -> str:
+    of = f" of {place.ns!r}" if place.ns else ""
+    return f"thread {place.thread_id!r}, checkpoint {place.id}{of}"
+
+
+@contextmanager
+def _telling(place: Place) -> Iterator[None]:
+    """Savers say what they cannot take, but seldom of which thread."""
+    try:
+        yield
+    except CopyMismatch:
+        raise
+    except Exception as error:
+        error.add_note(f"while it was copied: {_shown(place)}")
+        raise
 
 
 def _both_ours(source: Saver, target: Saver) -> tuple[DurableSaver, DurableSaver] | None:
