@@ -16,13 +16,15 @@ if TYPE_CHECKING:
 Options = dict[str, Callable[[str], Any]]
 
 _ANY: Options = {
-    "types": lambda text: text if text in ("safe", "any") else text.split(","),
+    "types": lambda text: text if text in ("safe", "any", "plain") else text.split(","),
     "metadata_keys": lambda text: [key for key in text.split(",") if key],
     "on_conflict": str,
     "cache_bytes": int,
+    "warn_bytes": str,
     "artifacts": lambda text: None if text in ("", "none") else text,
     "offload_above": str,
     "on_missing_artifact": str,
+    "on_environment_change": str,
 }
 _SQLITE: Options = {"durability": str, "busy_timeout": float, **_ANY}
 _REDIS: Options = {

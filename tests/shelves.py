@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
+from collections.abc import Iterator
 from typing import Any
 
 from langgraph.checkpoint.base import empty_checkpoint
@@ -39,3 +42,14 @@ def objects(store: ArtifactStore, saver: DurableSaver) -> list[Found]:
     """What the store holds for a saver, without marks."""
     ids = saver._shelf.names
     return [one for id in ids for one, _ in sweeping.objects(store, id)]
+
+
+@contextlib.contextmanager
+def full_disk(most: int = 300_000) -> Iterator[None]:
+    """No file of this process grows beyond what a database needs."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

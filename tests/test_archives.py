@@ -16,6 +16,7 @@ from typing import Any
 import backends
 import histories
 import pytest
+import shelves
 from forks import import_path
 from histories import contents, graph, thread
 from langgraph.checkpoint.memory import InMemorySaver
@@ -27,6 +28,7 @@ from langgraph_durable import (
     DamagedArchive,
     KeepLast,
     SqliteSaver,
+    StorageFull,
     aexport_threads,
     aimport_threads,
     export_threads,
@@ -245,6 +247,34 @@ def test_a_file_of_the_stock_saver_can_be_exported_at_once(tmp_path: Path, file:
         export_threads(old, file)
         import_threads(new, file)
         assert contents(new) == before
+
+
+def test_two_exports_to_one_file_at_once_each_make_a_whole_one(
+    filled: Any, target: Any, file: Path
+) -> None:
+    beside: list[Any] = []
+
+    def progress(*_: int) -> None:
+        if not beside:
+            beside.append(export_threads(filled, file))
+
+    assert export_threads(filled, file, progress=progress) == beside[0]
+    assert len(import_threads(target, file).imported) == 3
+    assert list(file.parent.glob("threads.lgd*")) == [file]
+
+
+def test_a_full_disk_is_told_and_leaves_the_file_that_was_there(
+    export: Act, open_saver: Act, file: Path
+) -> None:
+    saver = open_saver("sqlite", "source")
+    histories.run(saver, "t", turns=0)
+    export(saver, file)
+    before = file.read_bytes()
+    shelves.put(saver, "u", {"a": shelves.NOISE})
+    with shelves.full_disk(), pytest.raises(StorageFull, match=r"threads\.lgd: .*no room"):
+        export(saver, file)
+    assert file.read_bytes() == before
+    assert list(file.parent.glob("threads.lgd*")) == [file]
 
 
 def test_wrong_arguments_are_told(filled: Any, file: Path, tmp_path: Path) -> None:

@@ -117,6 +117,19 @@ def test_credentials_are_not_copied_but_those_of_the_put_itself_stay() -> None:
     assert merged({"password": "own"}, secrets) == {"password": "own", "user_id": "u"}
 
 
+def test_what_somebody_has_copied_from_the_config_into_the_put_is_judged_like_the_config() -> None:
+    config = {
+        "api_key": "sk-1",
+        "headers": {"a": 1},
+        "user_id": "u",
+        "run_id": "r",
+        "step": 1,
+    }
+    put = {**config, "source": "loop"}
+    assert merged(put, config) == {name: put[name] for name in put if name != "api_key"}
+    assert merged(put, config, only=["user_id"]).keys() == {"user_id", "run_id", "step", "source"}
+
+
 def test_only_the_named_keys_and_the_run_are_copied(caplog: pytest.LogCaptureFixture) -> None:
     source = {"user_id": "u", "public_token": "p", "run_id": "r", "api_key": "sk-1"}
     got = merged({}, source, only=["public_token"])

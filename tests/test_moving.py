@@ -28,6 +28,7 @@ from langgraph.checkpoint.base.id import uuid6
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver as StockSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.types import Command
@@ -294,12 +295,41 @@ def test_another_thread_of_the_same_name_is_not_touched(few: tuple[Any, Any], co
     assert contents(target) == before
 
 
+def test_an_answer_that_only_the_copy_has_is_not_taken_back(
+    few: tuple[Any, Any], copy: Any
+) -> None:
+    source, target = few
+    histories.run(source, "t", turns=0)
+    copy(source, target)
+    asked = target.get_tuple(thread("t"))
+    target.put_writes(asked.config, [("__resume__", "go")], asked.pending_writes[0][0])
+    before = contents(target)
+    with pytest.raises((ConfigurationError, CopyMismatch), match="pending writes"):
+        copy(source, target)
+    assert contents(target) == before
+
+
 def test_what_does_not_read_back_is_told_with_its_place(copy: Any, open_saver: Any) -> None:
     source, target = open_saver("sqlite", "source"), open_saver("stock", "target")
     source.put(thread("t"), empty_checkpoint(), {"note": "a\0b"}, {})
     with pytest.raises(CopyMismatch, match=r"thread 't', checkpoint .*metadata\['note'\] differs"):
         copy(source, target)
     assert copy(source, target, verify=False).checkpoints == 1
+
+
+@pytest.mark.parametrize(("source", "value"), [("sqlite", range(3)), ("memory", print)])
+def test_a_value_that_the_target_refuses_is_told_with_its_place(
+    source: str, value: Any, copy: Any, open_saver: Any
+) -> None:
+    target = InMemorySaver() if source == "sqlite" else open_saver("sqlite", "target")
+    saver = open_saver("sqlite", "source")
+    if source == "memory":
+        saver = InMemorySaver(serde=JsonPlusSerializer(pickle_fallback=True))
+    made = {**empty_checkpoint(), "channel_values": {"a": value}, "channel_versions": {"a": 1}}
+    saver.put({"configurable": {"thread_id": "t", "checkpoint_ns": ""}}, made, {}, {"a": 1})
+    with pytest.raises(TypeError, match=r"range|builtin_function") as raised:
+        copy(saver, target)
+    assert raised.value.__notes__ == [f"while it was copied: thread 't', checkpoint {made['id']}"]
 
 
 def test_wrong_arguments_are_told_before_anything_is_written(copy: Any) -> None:

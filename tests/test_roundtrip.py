@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
 from fractions import Fraction
+from types import ModuleType
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 from zoneinfo import ZoneInfo
 
@@ -515,6 +516,15 @@ def test_loaded_array_is_writable() -> None:
     back = roundtrip(np.arange(3))
     back[0] = 9
     assert back.tolist() == [9, 1, 2]
+
+
+@pytest.mark.parametrize("library", ["numpy", "pandas", "polars", "PIL.Image", "pydantic.v1.main"])
+def test_a_library_that_another_thread_is_importing_is_in_nobodys_way(
+    library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, library, ModuleType(library))
+    local = dataclasses.make_dataclass("Local", ["n"])
+    assert roundtrip([local(1)]) == [local(1)]
 
 
 def test_private_attribute_that_cannot_be_stored_is_made_anew() -> None:

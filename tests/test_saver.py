@@ -11,6 +11,7 @@ import os
 import re
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -240,7 +241,8 @@ def test_a_url_names_memory() -> None:
 def test_a_url_carries_options_and_python_values_win() -> None:
     url = (
         "sqlite:///:memory:?durability=normal&busy_timeout=2.5&types=my_pkg.models,other"
-        "&metadata_keys=user_id,tenant&on_conflict=allow&cache_bytes=1000"
+        "&metadata_keys=user_id,tenant&on_conflict=allow&cache_bytes=1000&warn_bytes=1MB"
+        "&on_environment_change=error"
     )
     saver = open_saver(url)
     assert "normal" in repr(saver)
@@ -248,6 +250,18 @@ def test_a_url_carries_options_and_python_values_win() -> None:
     assert saver._on_conflict == "allow"
     assert saver._engine.memory.limit == 1000
     assert "full" in repr(open_saver(url, durability="full"))
+
+
+@dataclass
+class Note:
+    text: str
+
+
+def test_a_url_can_have_classes_read_as_plain_data(path: Path) -> None:
+    with SqliteSaver(path) as saver:
+        put(saver, "t", 1, [Note("hi")])
+    with open_saver(f"sqlite:///{path}?types=plain") as saver:
+        assert items(saver, "t") == [{"text": "hi"}]
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,7 @@ def classify(cls: type) -> Plan | None:
     numpy = sys.modules.get("numpy")
     if numpy is None:
         return None
-    if cls is numpy.ndarray:
+    # While another thread imports numpy, its names may not be there yet.
+    if cls is numpy.__dict__.get("ndarray"):
         return _ARRAY
-    return _SCALAR if numpy.generic in lineage(cls) and is_c(cls) else None
+    return _SCALAR if numpy.__dict__.get("generic") in lineage(cls) and is_c(cls) else None

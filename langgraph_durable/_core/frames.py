@@ -378,6 +378,7 @@ def classify(cls: type) -> Plan | None:
     if cls is not type(None) and any(cls is kind for kind in missing):
         return _MOMENT
     pil = sys.modules.get("PIL.Image")
-    if pil is not None and any(base is pil.Image for base in lineage(cls)):
+    picture = None if pil is None else pil.__dict__.get("Image")  # not yet, while it is imported
+    if picture is not None and any(base is picture for base in lineage(cls)):
         return _PICTURE if name_of(cls).startswith("PIL.") else None
     return None

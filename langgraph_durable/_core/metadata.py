@@ -3,7 +3,8 @@
 LangGraph copies every scalar of `configurable` and of the run's metadata into the checkpoint, so
 `configurable={"openai_api_key": ...}` ends up in the database in clear (aegra#267). Keys that
 name credentials are left out here, judged by whole words: `author`, `token_count` and `monkey`
-stay. What the caller hands to `put` itself is never touched.
+stay. What the caller hands to `put` itself is never touched, unless somebody on the way has copied
+it there from the very same config, as LangGraph Server does with all of it.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
-from langgraph.checkpoint.base import EXCLUDED_METADATA_KEYS
+from langgraph.checkpoint.base import EXCLUDED_METADATA_KEYS, CheckpointMetadata
 
 logger = logging.getLogger("langgraph_durable")
+
+_OF_LANGGRAPH = frozenset(CheckpointMetadata.__annotations__)
+"""What a put says of its checkpoint, whoever else says the same: its source, its step ..."""
 
 
 def _words(text: str) -> frozenset[str]:
@@ -119,20 +123,27 @@ def checkpoint_metadata(
     merged = dict(own)
     for source in sources:
         for key, value in (source or {}).items():
-            if key in merged or key in EXCLUDED_METADATA_KEYS or key.startswith("__"):
+            if key in EXCLUDED_METADATA_KEYS or key.startswith("__"):
                 continue
-            if not isinstance(value, (str, int, float)):
-                continue
-            if key != "run_id" and only is not None and key not in only:
-                continue
-            if only is None and names_credential(key):
-                if key not in warned:
-                    warned.add(key)
-                    logger.warning(
-                        "%r looks like a credential and is not copied to checkpoint metadata; "
-                        "name it in metadata_keys= if it is none",
-                        key,
-                    )
-                continue
-            merged[key] = value
+            if key in merged:
+                copied = merged[key] is value and key not in _OF_LANGGRAPH
+                if copied and not _may_be_copied(key, only, warned):
+                    del merged[key]
+            elif isinstance(value, (str, int, float)) and _may_be_copied(key, only, warned):
+                merged[key] = value
     return merged
+
+
+def _may_be_copied(key: str, only: Collection[str] | None, warned: set[str]) -> bool:
+    if only is not None:
+        return key in only or key == "run_id"
+    if not names_credential(key):
+        return True
+    if key not in warned:
+        warned.add(key)
+        logger.warning(
+            "%r looks like a credential and is not copied to checkpoint metadata; "
+            "name it in metadata_keys= if it is none",
+            key,
+        )
+    return False

@@ -55,7 +55,7 @@ def _classify(cls: type) -> Plan:
     if BaseModel in ancestors:
         return ModelPlan(cls, is_data)
     v1 = sys.modules.get("pydantic.v1.main")
-    if v1 is not None and v1.BaseModel in ancestors:
+    if v1 is not None and v1.__dict__.get("BaseModel") in ancestors:  # not yet, while imported
         return ModelV1Plan(cls, is_data)
     of_numpy = arrays.classify(cls)
     if of_numpy is not None:

@@ -33,7 +33,8 @@ BESIDE = "beside:"
 """The URL of the folder beside a database, wherever both are moved to."""
 _TEMPORARY = re.compile(r"/\.lgd-\w+\.tmp$")
 _LINK, _SMALL = "lgd:", 20
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+"""What a file system without room says."""
 _READ_ONLY = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
@@ -71,7 +72,7 @@ class FileArtifacts(ArtifactStore):
             os.replace(temporary, path)
             _sync(path.parent)
         except OSError as error:
-            if error.errno not in _FULL or not _linked(path, content):
+            if error.errno not in FULL or not _linked(path, content):
                 raise self._explained(error) from error
         finally:
             if temporary is not None:
@@ -141,7 +142,7 @@ class FileArtifacts(ArtifactStore):
 
     def _explained(self, error: OSError) -> StorageError:
         where = f"artifact store {self.folder}"
-        if error.errno in _FULL:
+        if error.errno in FULL:
             return StorageFull(f"{where}: there is no room left ({error}). Nothing was written.")
         if error.errno in _READ_ONLY:
             return StorageReadOnly(f"{where}: this process may not use it ({error})")

@@ -11,7 +11,9 @@ the thread that claims them.
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, BinaryIO, Literal, NamedTuple
@@ -20,7 +22,8 @@ from langgraph_durable import addresses
 from langgraph_durable._core import seal
 from langgraph_durable._core.dumps import Dump, packed, unpacked
 from langgraph_durable._core.units import in_bytes
-from langgraph_durable.errors import ConfigurationError
+from langgraph_durable.artifacts.files import FULL
+from langgraph_durable.errors import ConfigurationError, StorageFull
 from langgraph_durable.moving.colours import LATER, NOW, Colour, finish
 from langgraph_durable.moving.contents import Archived, include, refer
 from langgraph_durable.moving.format import Artifacts, Reader, Writer
@@ -109,25 +112,26 @@ async def _export(
     named = None if threads is None else addresses.several("threads", threads)
     storage = saver._engine.storage
     target = os.fspath(path)
-    unfinished = f"{target}.part"
+    unfinished = f"{target}.{secrets.token_hex(4)}.part"  # another export may be under way
     checkpoints = 0
     try:
-        with await colour.aside(_create, unfinished) as file:
-            writer = Writer(file, artifacts)
-            async for thread_id in thread_names(colour, saver, named):
-                dump = await colour.do(saver, storage.dump(thread_id))
-                if dump is None:
-                    if threads is not None:
-                        raise ConfigurationError(f"there is no thread {thread_id!r} to export")
-                    continue  # deleted meanwhile
-                add_artifacts = include if artifacts == "include" else refer
-                await add_artifacts(colour, saver, writer, dump)
-                await colour.aside(_add, writer, dump)
-                checkpoints += len(dump.rows)
-                if progress is not None:
-                    progress(writer.threads, checkpoints)
-            await colour.aside(_seal_off, writer, file)
-        await colour.aside(os.replace, unfinished, target)
+        with _writing(target):
+            with await colour.aside(_create, unfinished) as file:
+                writer = Writer(file, artifacts)
+                async for thread_id in thread_names(colour, saver, named):
+                    dump = await colour.do(saver, storage.dump(thread_id))
+                    if dump is None:
+                        if threads is not None:
+                            raise ConfigurationError(f"there is no thread {thread_id!r} to export")
+                        continue  # deleted meanwhile
+                    add_artifacts = include if artifacts == "include" else refer
+                    await add_artifacts(colour, saver, writer, dump)
+                    await colour.aside(_add, writer, dump)
+                    checkpoints += len(dump.rows)
+                    if progress is not None:
+                        progress(writer.threads, checkpoints)
+                await colour.aside(_seal_off, writer, file)
+            await colour.aside(os.replace, unfinished, target)
     except BaseException:
         if os.path.exists(unfinished):
             os.remove(unfinished)
@@ -136,9 +140,18 @@ async def _export(
 
 
 def _create(path: str) -> BinaryIO:
+    return open(path, "xb")
+
+
+@contextmanager
+def _writing(path: str) -> Iterator[None]:
     try:
-        return open(path, "wb")
+        yield
     except OSError as error:
+        if error.errno in FULL:
+            raise StorageFull(
+                f"{path}: there is no room left ({error}). No file was made."
+            ) from error
         raise ConfigurationError(f"{path} cannot be written: {error}") from error
 
 

@@ -9,7 +9,8 @@ artifacts go to the store of the target first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from langgraph_durable import addresses
@@ -137,15 +138,16 @@ class _Copy:
         present = await self._present(plan)
         for key in plan.oldest_first():
             place = Place(plan.thread_id, key.ns, key.id)
-            original = await self._source.read(place)
-            if original is None:  # removed meanwhile
-                continue
-            if (key.ns, key.id) in present and await self._is_there(original):
-                self._skipped += 1
-            else:
-                await self._target.write(original)
-                if self._verify:
-                    await self._check(original)
+            with _telling(place):
+                original = await self._source.read(place)
+                if original is None:  # removed meanwhile
+                    continue
+                if (key.ns, key.id) in present and await self._is_there(original):
+                    self._skipped += 1
+                else:
+                    await self._target.write(original)
+                    if self._verify:
+                        await self._check(original)
             self._checkpoints += 1
             if self._checkpoints % OFTEN == 0:
                 self._report()
@@ -158,7 +160,7 @@ class _Copy:
             return set()
         present = there.places
         if strange := present - plan.places:
-            raise _in_the_way(plan.thread_id, len(strange))
+            raise _in_the_way(plan.thread_id, f"{len(strange)} checkpoints")
         return present
 
     async def _is_there(self, original: Carried) -> bool:
@@ -173,11 +175,10 @@ class _Copy:
         copy = await self._target.read(original.place)
         found = self._comparison.difference(original, copy)
         if found is not None:
-            thread_id, ns, id = original.place
-            where = f"thread {thread_id!r}, checkpoint {id}" + (f" of {ns!r}" if ns else "")
             raise CopyMismatch(
-                f"{where}: read back from the target, {found}. Either the target cannot hold it "
-                "exactly, or the source was written to meanwhile; verify=False accepts it."
+                f"{_shown(original.place)}: read back from the target, {found}. Either the target "
+                "cannot hold it exactly, or the source was written to meanwhile; verify=False "
+                "accepts it."
             )
 
     async def _settle_heads(self, plan: Plan) -> None:
@@ -216,9 +217,11 @@ class _Copy:
         else:
             if stored is not None:
                 await self._present(plan)
+                if strange := _single_writes(stored) - _single_writes(dump):
+                    raise _in_the_way(plan.thread_id, f"{len(strange)} pending writes")
                 await do(target, storage.replace(dump), writes=True)
             elif not await do(target, storage.restore(dump), writes=True):
-                raise _in_the_way(plan.thread_id, 1)
+                raise _in_the_way(plan.thread_id, "checkpoints")
             target._engine.memory.forget(plan.thread_id)
             if self._verify:
                 stored = await do(target, storage.dump(plan.thread_id))
@@ -239,6 +242,23 @@ class _Copy:
         return True
 
 
+def _shown(place: Place) -> str:
+    of = f" of {place.ns!r}" if place.ns else ""
+    return f"thread {place.thread_id!r}, checkpoint {place.id}{of}"
+
+
+@contextmanager
+def _telling(place: Place) -> Iterator[None]:
+    """Savers say what they cannot take, but seldom of which thread."""
+    try:
+        yield
+    except CopyMismatch:
+        raise
+    except Exception as error:
+        error.add_note(f"while it was copied: {_shown(place)}")
+        raise
+
+
 def _both_ours(source: Saver, target: Saver) -> tuple[DurableSaver, DurableSaver] | None:
     """Two savers of ours, if one can read what the other has serialised."""
     if not (isinstance(source, DurableSaver) and isinstance(target, DurableSaver)):
@@ -247,8 +267,17 @@ def _both_ours(source: Saver, target: Saver) -> tuple[DurableSaver, DurableSaver
     return (source, target) if all(isinstance(s, ExactSerializer) for s in both) else None
 
 
-def _in_the_way(thread_id: str, many: int) -> ConfigurationError:
+def _single_writes(dump: Dump) -> set[tuple[str, str, str, int]]:
+    """Namespace, checkpoint, task and index of each pending write."""
+    return {
+        (row.ns, row.id, row.task_id, idx)
+        for row in dump.writes
+        for idx in range(row.idx, row.idx + row.width)
+    }
+
+
+def _in_the_way(thread_id: str, what: str) -> ConfigurationError:
     return ConfigurationError(
-        f"the target has a thread {thread_id!r} with {many} checkpoints that the source does not "
+        f"the target has a thread {thread_id!r} with {what} that the source does not "
         "have: delete it there first, or copy other threads. Nothing of it was written."
     )

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import os
-import resource
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ import backends
 import objectstore
 import pytest
 import servers
-from shelves import BIG, NOISE, config, made, objects, put, values
+from shelves import BIG, NOISE, config, full_disk, made, objects, put, values
 
 from langgraph_durable import (
     Artifact,
@@ -248,17 +246,6 @@ def test_what_a_killed_writer_has_left_half_written_is_collected(tmp_path: Path)
         assert saver.collect_artifacts(grace=0).bytes == size
         assert left() == []
         assert values(saver, "t") == {"a": NOISE}
-
-
-@contextlib.contextmanager
-def full_disk(most: int = 300_000) -> Iterator[None]:
-    """No file of this process grows beyond what a database needs."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.parametrize("colour", ["sync", "async"])

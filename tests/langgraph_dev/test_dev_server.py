@@ -72,8 +72,8 @@ async def until(true: Callable[[], bool], what: str) -> None:
     raise TimeoutError(f"{what} did not happen")
 
 
-async def tell(client: Any, thread: str, *log: str, **more: Any) -> Any:
-    return await client.runs.wait(thread, "story", input={"log": list(log), **more})
+async def tell(client: Any, thread: str, *log: str, config: Any = None, **more: Any) -> Any:
+    return await client.runs.wait(thread, "story", input={"log": list(log), **more}, config=config)
 
 
 async def start(client: Any, server: DevServer, thread: str, **how: Any) -> str:
@@ -103,6 +103,14 @@ async def test_a_run_and_a_stream(client: Any, thread: str) -> None:
     assert next(part.data for part in parts if part.event == "updates") == {
         "first": {"log": ["first"]}
     }
+
+
+async def test_credentials_of_a_run_stay_out_of_its_checkpoints(client: Any, thread: str) -> None:
+    config = {"configurable": {"openai_api_key": "sk-1", "user": "ana"}}
+    await tell(client, thread, "hi", config=config)
+    history = await client.threads.get_history(thread, limit=100)
+    assert {state["metadata"]["user"] for state in history} == {"ana"}
+    assert "sk-1" not in str(history)
 
 
 async def test_an_interrupt_and_its_answer(client: Any, server: DevServer, thread: str) -> None:
