@@ -122,6 +122,21 @@ def test_a_version_comes_back_from_another_saver(open_saver: Any, copy: Any) -> 
         assert ended(saver) == ["a", "begun", "2", "3", "first", "b"]
 
 
+def test_what_was_added_elsewhere_has_the_version_that_the_thread_had(
+    open_saver: Any, copy: Any
+) -> None:
+    """The program of today went on with another saver, which notes no versions."""
+    memory = InMemorySaver()
+    with open_saver("source", schema=schema(2)) as saver:
+        ask(saver, 2)
+        copy(saver, memory)
+    answer(memory, 2)
+    with open_saver("target", schema=schema(3)) as saver:
+        copy(memory, saver)
+        assert copy(memory, saver).skipped == 3
+        assert ended(saver) == ["a", "begun", "3", "first", "b"]
+
+
 def test_a_version_comes_back_from_a_file_of_the_stock_saver(tmp_path: Path) -> None:
     with SqliteSaver(tmp_path / "source.db", schema=schema(2)) as saver:
         ask(saver, 2)

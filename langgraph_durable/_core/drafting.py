@@ -344,7 +344,8 @@ class Drafter:
 class Copyist(Drafter):
     """Drafts of what is copied from elsewhere: under the version it has there, and without a note.
 
-    So nothing of the parent's record is taken over, which may have another version.
+    So nothing of the parent's record is taken over, which may have another version. What has none
+    has that of its parent: where nobody notes versions, programs go on in the one they found.
     """
 
     def __init__(
@@ -359,8 +360,10 @@ class Copyist(Drafter):
         self._schema = version
 
     async def _base(self, serde: SerializerProtocol, place: Place) -> _Base:
-        base = await super()._base(serde, place)
-        return base._replace(record=Record({}, {}, schema=self._schema))
+        base, version = await super()._base(serde, place), self._schema
+        if version is None and base.linked:
+            version = base.record.schema
+        return base._replace(record=Record({}, {}, schema=version))
 
 
 def remember(memory: Memory, loaded: Loaded, header: Header, decoder: Decoder) -> Part:

@@ -3,7 +3,7 @@
 `Theirs` is any `BaseCheckpointSaver`, through LangGraph's interface. `Ours` goes through the
 engine: it lists without reading values, keeps indices and paths, and moves no head by accident.
 Both speak of checkpoints as `Carried`, and of the schema version of its values as its metadata
-does: what has none there counts as stored before there was a schema.
+does: what has none there has that of its parent, or was stored before there was a schema.
 """
 
 from __future__ import annotations
