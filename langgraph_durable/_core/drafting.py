@@ -104,10 +104,11 @@ class Drafter:
         shelf: Shelf | None,
         origin: bytes | None,
         versions: Versions | None,
+        schema: int | None,
     ) -> None:
         self._storage, self._memory, self._plain = storage, memory, plain
         self._shelf, self._origin, self._versions = shelf, origin, versions
-        self._schema = None if versions is None else versions.evolution.version
+        self._schema = schema
 
     # ---- encoding ----------------------------------------------------------------------------
 
@@ -171,6 +172,8 @@ class Drafter:
                 carried = self._versions.carried(serde, place, checkpoint, metadata, encoder, alone)
                 capsules = await carried
                 record = Record({}, {}, schema=record.schema)
+        elif self._schema not in (None, schema):
+            schema, record = self._schema, Record({}, {}, schema=schema)
         entries, fresh, elsewhere, kept = _encoded(encoder, checkpoint, new_versions, record)
         if part and elsewhere and record.schema == schema:
             found = await self._stored_elsewhere(place, elsewhere)

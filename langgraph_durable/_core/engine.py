@@ -67,6 +67,7 @@ class Engine:
     """The operations; see the top of the file.
 
     `evolution` brings states of other versions to the program's; `origin` notes the program.
+    Without `evolution`, `schema` may say of which version all is that is stored.
     """
 
     def __init__(
@@ -77,18 +78,22 @@ class Engine:
         shelf: Shelf | None = None,
         evolution: Evolution | None = None,
         origin: bytes | None = None,
+        schema: int | None = None,
     ) -> None:
         self.storage = storage
         self.memory = memory
         self._plain = plain
         self.shelf = shelf
         self.versions = None if evolution is None else Versions(self, evolution)
-        self._schema = None if evolution is None else evolution.version
-        self.drafter = Drafter(storage, memory, plain, shelf, origin, self.versions)
+        self._schema = schema if evolution is None else evolution.version
+        self.drafter = Drafter(storage, memory, plain, shelf, origin, self.versions, self._schema)
 
-    def over(self, storage: Storage) -> Engine:
-        """The same engine, with the same memory, over another way to the same store."""
-        return Engine(storage, self.memory, self._plain, self.shelf)
+    def over(self, storage: Storage, schema: int | None = None) -> Engine:
+        """The same engine, with the same memory, over another way to the same store.
+
+        It knows no versions: it reads what is stored, and goes on in the version of the thread.
+        """
+        return Engine(storage, self.memory, self._plain, self.shelf, schema=schema)
 
     # ---- reading -----------------------------------------------------------------------------
 

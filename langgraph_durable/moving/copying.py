@@ -102,7 +102,8 @@ class _Copy:
         if source is target:
             raise ConfigurationError("source and target are the same saver")
         self._colour, self._progress, self._verify = colour, progress, verify
-        self._source, self._target = side_of(colour, source), side_of(colour, target)
+        self._source = side_of(colour, source)
+        self._target = side_of(colour, target, as_stored=True)
         self._comparison = Comparison(target.serde)
         self._ours = _both_ours(source, target)
         self._threads = self._checkpoints = self._skipped = 0

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
+from langgraph_durable._core.evolution import VERSION
 from langgraph_durable._core.serde import ExactSerializer
 
 if TYPE_CHECKING:
@@ -40,7 +41,10 @@ class Comparison:
         rest = [kept, {key: copy.checkpoint.get(key) for key in kept}]
         if (where := self._differs(*rest)) is not None:
             return f"{where!r} of the checkpoint differs"
-        if (where := self._differs(original.metadata, copy.metadata)) is not None:
+        told = dict(copy.metadata)
+        if VERSION not in original.metadata:  # it goes on in the version of its parent
+            told.pop(VERSION, None)
+        if (where := self._differs(original.metadata, told)) is not None:
             return f"metadata[{where!r}] differs"
         return self._writes_differ(original, copy)
 

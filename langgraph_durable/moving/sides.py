@@ -2,7 +2,8 @@
 
 `Theirs` is any `BaseCheckpointSaver`, through LangGraph's interface. `Ours` goes through the
 engine: it lists without reading values, keeps indices and paths, and moves no head by accident.
-Both speak of checkpoints as `Carried`.
+Both speak of checkpoints as `Carried`, and of the versions of a state (`schema=`) in metadata: a
+source says in which version it gives something out, and a target of ours stores it in that one.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph_durable._core import lineage
 from langgraph_durable._core.engine import Place as EnginePlace
 from langgraph_durable._core.engine import Task
-from langgraph_durable._core.records import Cursor, Edit, Guard, Held, Listing, Selection
+from langgraph_durable._core.evolution import VERSION
+from langgraph_durable._core.outlines import Outline
+from langgraph_durable._core.records import Cursor, Edit, Guard, Held, Listing, Loaded, Selection
 from langgraph_durable.errors import ConfigurationError
 from langgraph_durable.moving.colours import Colour, Saver
 from langgraph_durable.moving.paths import TaskWrites, by_task
@@ -52,7 +55,7 @@ class Plan:
     thread_id: str
     keys: Sequence[Key]
     capsules: bool = False
-    """Parts of DeltaChannels are kept in a form that LangGraph's interface lacks."""
+    """Parts of it are kept in a form that LangGraph's interface lacks."""
 
     @property
     def places(self) -> set[tuple[str, str]]:
@@ -86,6 +89,8 @@ class Carried:
     checkpoint: dict[str, Any]
     metadata: dict[str, Any]
     writes: tuple[TaskWrites, ...]
+    schema: int | None = None
+    """The version of a program's state that it is in, if that is known."""
 
 
 class Side(Protocol):
@@ -98,9 +103,10 @@ class Side(Protocol):
         """Make these the latest checkpoints; False if that cannot be said."""
 
 
-def side_of(colour: Colour, saver: Saver) -> Side:
+def side_of(colour: Colour, saver: Saver, *, as_stored: bool = False) -> Side:
+    """`as_stored` says that states are not to be upgraded, as what is read back from a target."""
     if isinstance(saver, DurableSaver):
-        return Ours(colour, saver)
+        return Ours(colour, saver, as_stored=as_stored)
     return Theirs(colour, saver)
 
 
@@ -149,7 +155,9 @@ class Theirs:
         above = (found.parent_config or {}).get("configurable", {}).get("checkpoint_id")
         known = await writes_in(self._colour, self._saver, place)
         writes = by_task(found.pending_writes or (), known)
-        return Carried(place, above or None, found.checkpoint, found.metadata, writes)
+        schema = found.metadata.get(VERSION)  # what came from one of ours says it
+        own = place, above or None, found.checkpoint, found.metadata, writes
+        return Carried(*own, schema if type(schema) is int and schema >= 0 else None)
 
     async def write(self, carried: Carried) -> None:
         thread_id, ns, id = carried.place
@@ -205,8 +213,10 @@ def _config(thread_id: str, ns: str, id: str | None) -> Any:
 class Ours:
     """One of our savers, through its engine."""
 
-    def __init__(self, colour: Colour, saver: DurableSaver) -> None:
+    def __init__(self, colour: Colour, saver: DurableSaver, *, as_stored: bool = False) -> None:
         self._colour, self._saver, self._engine = colour, saver, saver._engine
+        if as_stored:
+            self._engine = saver._engine.over(saver._engine.storage)
 
     async def plans(self, named: Sequence[str] | None) -> AsyncIterator[Plan]:
         async for thread_id in thread_names(self._colour, self._saver, named):
@@ -221,11 +231,16 @@ class Ours:
             found, cursor = await self._colour.do(self._saver, work)
             for each in found:
                 keys.append(_key(each.ns, each.id, each.parent))
-                capsules = capsules or bool(each.header.capsules)
+                capsules = capsules or bool(each.header.capsules) or self._is_mixed(each)
                 is_marked = is_marked or each.header.hand is not None
             if cursor is None:
                 break
         return Plan(thread_id, keys, capsules or (is_marked and await self._is_tangled(thread_id)))
+
+    def _is_mixed(self, found: Outline) -> bool:
+        """Whether programs of several versions have written to it, and nobody brings it to one."""
+        known = None, found.header.schema
+        return self._engine.versions is None and any(w.schema not in known for w in found.writes)
 
     async def _is_tangled(self, thread_id: str) -> bool:
         """Whether runs have met in it, so that not all writes count for what comes after them."""
@@ -236,20 +251,21 @@ class Ours:
         found = await self._colour.do(self._saver, self._engine.get(self._saver.serde, _at(place)))
         if found is None:
             return None
-        writes = by_task(found.writes, await self._known(place) if found.writes else None)
-        return Carried(place, found.parent, found.checkpoint, found.metadata, writes)
+        row = await self._row(place) if found.writes or VERSION in found.metadata else None
+        writes = by_task(found.writes, None if row is None else _known(row))
+        if self._engine.versions is not None:
+            schema: int | None = self._engine.versions.evolution.version
+            found.metadata[VERSION] = schema
+        else:
+            schema = None if row is None else lineage.read_row(place.thread_id, row.row).schema
+        own = place, found.parent, found.checkpoint, found.metadata, writes
+        return Carried(*own, schema)
 
-    async def _known(self, place: Place) -> list[Writing] | None:
+    async def _row(self, place: Place) -> Loaded | None:
         selection = Selection(place.thread_id, place.ns, place.id)
         work = self._engine.storage.page(selection, None, 1, lambda *_: True, items=False)
         page = await self._colour.do(self._saver, work)
-        if not page.rows:
-            return None
-        runs = {(row.path, row.task_id): row.run for row in page.rows[0].writes}
-        return [
-            Writing(w.path, w.task_id, w.idx, runs[w.path, w.task_id])
-            for w in lineage.pending(place.thread_id, page.rows[0].writes)
-        ]
+        return page.rows[0] if page.rows else None
 
     async def write(self, carried: Carried) -> None:
         thread_id, ns, _ = carried.place
@@ -262,11 +278,15 @@ class Ours:
         new = [*checkpoint["channel_versions"], *checkpoint["channel_values"]]
         above = EnginePlace(thread_id, ns, carried.parent)
         serde, metadata = self._saver.serde, carried.metadata
-        put = self._engine.put(serde, above, checkpoint, metadata, new, Guard())
+        engine = self._engine
+        if carried.schema is not None:
+            engine = engine.over(engine.storage, carried.schema)
+            metadata = {key: value for key, value in metadata.items() if key != VERSION}
+        put = engine.put(serde, above, checkpoint, metadata, new, Guard())
         await self._colour.do(self._saver, put, writes=True)
         for task in carried.writes:
             own = Task(task.task_id, task.path, task.run)
-            work = self._engine.put_writes(
+            work = engine.put_writes(
                 serde, _at(carried.place), task.pairs, own, bool, indices=task.indices
             )
             await self._colour.do(self._saver, work, writes=True)
@@ -294,6 +314,14 @@ class Ours:
 
 def _at(place: Place) -> EnginePlace:
     return EnginePlace(*place)
+
+
+def _known(found: Loaded) -> list[Writing]:
+    runs = {(row.path, row.task_id): row.run for row in found.writes}
+    return [
+        Writing(w.path, w.task_id, w.idx, runs[w.path, w.task_id])
+        for w in lineage.pending(found.thread_id, found.writes)
+    ]
 
 
 def _namespaces(keys: Iterable[Key]) -> list[str]:
