@@ -68,6 +68,17 @@ class _Nothing(Policy):
         return True
 
 
+class _Usual(Policy):
+    """Stands for a strategy that was not given, which is not `None`: that may be a mistake."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "<the usual one>"
+
+
+_USUAL = _Usual()
+
 _NAMED: dict[str, Policy] = {
     "keep_latest": _Latest(),
     "delete": _Nothing(),
@@ -117,7 +128,7 @@ class Retention:
         self,
         thread_ids: Sequence[str] | None = None,
         *,
-        strategy: Policy | str | None = None,
+        strategy: Policy | str = _USUAL,
         dry_run: bool = False,
         progress: Progress | None = None,
     ) -> PruneReport | PrunePlan:
@@ -148,7 +159,7 @@ class Retention:
         self,
         thread_ids: Sequence[str] | None = None,
         *,
-        strategy: Policy | str | None = None,
+        strategy: Policy | str = _USUAL,
         dry_run: bool = False,
         progress: Progress | None = None,
     ) -> PruneReport | PrunePlan:
@@ -160,10 +171,8 @@ class Retention:
         tell = _checked_progress(progress)
         return await self._later(lambda do: self._prune(do, named, policy, tell))
 
-    def _strategy(
-        self, given: Policy | str | None, thread_ids: Sequence[str] | None
-    ) -> Policy | str:
-        if given is not None:
+    def _strategy(self, given: Policy | str, thread_ids: Sequence[str] | None) -> Policy | str:
+        if given is not _USUAL:
             return given
         if thread_ids is not None:
             return "keep_latest"
