@@ -96,7 +96,7 @@ class DurableSaver(Keeping, Upgrades, BaseCheckpointSaver[str]):  # type: ignore
         self._backend = backend
         evolution = self._set_up_versions(own, schema, environment, on_environment_change)
         memory = Memory(cache_bytes)
-        self._engine = Engine(storage, memory, own, shelf, evolution, self._origin.raw)
+        self._engine = Engine(storage, memory, own, shelf, evolution, self._origin)
         self._shelf = shelf
         shelf.ask = _asking(shelf, self._engine, backend)
         self._metadata_keys = _checked_keys(metadata_keys)
@@ -168,8 +168,8 @@ class DurableSaver(Keeping, Upgrades, BaseCheckpointSaver[str]):  # type: ignore
         restored = await self._engine.get(self.serde, place, above)
         if restored is None:
             return None
-        if restored.origin != self._origin.raw:
-            self._notice(restored, running=addresses.is_by_run(config))
+        if addresses.is_by_run(config) and restored.origin != self._origin.raw:
+            self._notice(restored)
         hand = hand_of(config)
         found = addresses.checkpoint_tuple(restored, asked=place.id is not None, by=hand)
         self._runs.loaded(config, place, found.checkpoint["id"])

@@ -16,7 +16,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph_durable import addresses
 from langgraph_durable._core import origin
 from langgraph_durable._core.evolution import Evolution
-from langgraph_durable._core.origin import OnChange, Origin
+from langgraph_durable._core.origin import Note, OnChange, Origin
 from langgraph_durable._core.pruning import Do
 from langgraph_durable._core.restored import Restored
 from langgraph_durable._core.rewriting import Rewriter
@@ -112,16 +112,16 @@ class Upgrades(Retention):
         self._schema: StateSchema | None = schema
         self._on_change = on_change
         graph = None if schema is None else schema.graph
-        self._origin: Origin = origin.note(own, environment, graph)
+        self._origin = Note(own, environment, graph)
         self._noticed: set[bytes] = set()
         return None if schema is None else Evolution(schema._steps)
 
     # ---- what changed ------------------------------------------------------------------------
 
-    def _notice(self, restored: Restored, *, running: bool) -> None:
-        """Compare the program that stored a checkpoint with this one; say it once."""
+    def _notice(self, restored: Restored) -> None:
+        """Compare the program that stored a checkpoint with this one, which runs; say it once."""
         raw = restored.origin
-        if raw is None or not running:
+        if raw is None:
             return
         noticed = raw in self._noticed
         if noticed and self._on_change != "error" and not (self._schema and self._schema.strict):

@@ -22,6 +22,7 @@ from langgraph_durable._core.encoder import Encoder
 from langgraph_durable._core.header import Capsule, Header, Version, split_checkpoint
 from langgraph_durable._core.memory import Entry, Learned, Memory, Part, Pledge, Record
 from langgraph_durable._core.offload import Packed, Shelf, Upload
+from langgraph_durable._core.origin import Note
 from langgraph_durable._core.records import (
     CheckpointDraft,
     CheckpointRow,
@@ -102,7 +103,7 @@ class Drafter:
         memory: Memory,
         plain: ExactSerializer,
         shelf: Shelf | None,
-        origin: bytes | None,
+        origin: Note | None,
         versions: Versions | None,
     ) -> None:
         self._storage, self._memory, self._plain = storage, memory, plain
@@ -185,7 +186,7 @@ class Drafter:
             kept = kept or bool(capsules)
         header = self._header(checkpoint, metadata, entries, linked, capsules, schema)
         if self._origin is not None:
-            header.origin = Ref(NOTE, (encoder.raw(self._origin), 1), ORIGIN)
+            header.origin = Ref(NOTE, (encoder.raw(self._origin.raw), 1), ORIGIN)
         if place.id is not None and by.known is not None and metadata.get(lineage.COUNTERS):
             header.hand = by.hand
             needed = {None, *lineage.missing(header)} if by.known else ()

@@ -29,6 +29,7 @@ from langgraph_durable._core.header import Header
 from langgraph_durable._core.lineage import Chain
 from langgraph_durable._core.memory import Memory
 from langgraph_durable._core.offload import Shelf, UnknownStore
+from langgraph_durable._core.origin import Note
 from langgraph_durable._core.outlines import Outline
 from langgraph_durable._core.records import (
     CheckpointRow,
@@ -77,7 +78,7 @@ class Engine:
         plain: ExactSerializer,
         shelf: Shelf | None = None,
         evolution: Evolution | None = None,
-        origin: bytes | None = None,
+        origin: Note | None = None,
     ) -> None:
         self.storage = storage
         self.memory = memory

@@ -2,12 +2,14 @@
 
 The note is one item in the thread's log, shared by everything that the same program stores, so it
 costs a few bytes per checkpoint, and is copied, pruned and deleted with the thread.
+
+Asking for the versions takes as long as opening a file, so this program's own note is made when
+something is stored, or when a run goes on with a thread, and not by those who only look.
 """
 
 from __future__ import annotations
 
 import platform
-import re
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib import metadata
@@ -47,22 +49,45 @@ def _version(installed: metadata.Distribution) -> str:
     Asking for it parses all metadata as an e-mail, our README included: 2 to 5 ms for each package,
     as long as opening a file and reading a thread of 100 messages.
     """
-    line = re.search(r"^Version: *(\S+)", installed.read_text("METADATA") or "", re.MULTILINE)
-    return line[1] if line else installed.version
+    text = "\n" + (installed.read_text("METADATA") or "").partition("\n\n")[0]
+    found = text.partition("\nVersion:")[2].partition("\n")[0].strip()
+    return found or installed.version
 
 
-def note(plain: ExactSerializer, given: object, graph: Mapping[str, Any] | None = None) -> Origin:
-    """The note of this program, with what the user gives."""
-    if given is not None and not (
-        isinstance(given, Mapping) and all(isinstance(key, str) for key in given)
-    ):
-        raise ConfigurationError(f"environment is a dict of names and values, not {given!r}")
-    environment = {**versions(), **(given or {})}
-    try:
-        raw = plain.dump_item({"environment": environment, "graph": graph})
-    except SerializationError as error:
-        raise ConfigurationError(f"environment cannot be stored: {error}") from error
-    return Origin(raw, environment, graph)
+class Note:
+    """The note of this program, with what the user gives; see the top of the file.
+
+    What is given is looked at now, so that what is wrong with it is said at once.
+    """
+
+    def __init__(
+        self, plain: ExactSerializer, given: object, graph: Mapping[str, Any] | None = None
+    ) -> None:
+        if given is not None and not (
+            isinstance(given, Mapping) and all(isinstance(key, str) for key in given)
+        ):
+            raise ConfigurationError(f"environment is a dict of names and values, not {given!r}")
+        self._plain, self._given, self.graph = plain, dict(given or {}), graph
+        self._raw: bytes | None = None
+        if given or graph is not None:
+            self._raw = self._dumped()
+
+    @property
+    def environment(self) -> Mapping[str, Any]:
+        return {**versions(), **self._given}
+
+    @property
+    def raw(self) -> bytes:
+        """As it is stored."""
+        if self._raw is None:
+            self._raw = self._dumped()
+        return self._raw
+
+    def _dumped(self) -> bytes:
+        try:
+            return self._plain.dump_item({"environment": self.environment, "graph": self.graph})
+        except SerializationError as error:
+            raise ConfigurationError(f"environment cannot be stored: {error}") from error
 
 
 def read(plain: ExactSerializer, raw: bytes) -> Origin:
