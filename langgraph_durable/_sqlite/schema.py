@@ -155,8 +155,7 @@ def create(conn: sqlite3.Connection, patience: float) -> None:
             if not read_only or version < OLDEST:
                 raise
             return
-    version = _version(conn)
-    if version != FORMAT:
+    if version != FORMAT and (version := _version(conn)) != FORMAT:
         path = conn.execute("PRAGMA database_list").fetchone()[2]
         raise StorageTooNew(
             f"{path or 'the database'}: the store has format {version}, and this version of "
