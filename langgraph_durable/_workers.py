@@ -60,16 +60,24 @@ class Job:
         raise NotImplementedError
 
 
+FEW = 16
+"""Jobs that one worker takes at once even if others could share them."""
+
 J = TypeVar("J", bound=Job)
 
 
-def waiting(inbox: queue.SimpleQueue[J | None], most: int) -> tuple[list[J], bool]:
+def waiting(
+    inbox: queue.SimpleQueue[J | None], most: int, workers: int = 1
+) -> tuple[list[J], bool]:
     """Up to `most` jobs, at least one, and whether the worker is to stop after them.
 
+    Several `workers` share what waits, but for a few jobs, which are not worth it.
     None in an inbox is its end; then there may be no job.
     """
     job = inbox.get()
     jobs: list[J] = []
+    if workers > 1:
+        most = min(most, max(FEW, inbox.qsize() // workers + 1))
     while job is not None:
         jobs.append(job)
         if len(jobs) == most:

@@ -28,7 +28,10 @@ T = TypeVar("T")
 Work = Coroutine[Any, Any, T]
 
 WORKERS = 4
-"""Threads for async callers of one server: while one waits for a reply, the next fills a batch."""
+"""Threads for async callers of one server: while one waits for a reply, the next fills a batch.
+
+So none takes all that waits: where a server is 2 ms away, everybody would wait for it together.
+"""
 WORKERS_OF_A_CLUSTER = 16
 """In a cluster each call waits for its own node."""
 BATCH = 64
@@ -214,7 +217,7 @@ class _Workers:
                     self._started += 1
                     threading.Thread(
                         target=_work,
-                        args=(self._inbox, self._idle, self._batch),
+                        args=(self._inbox, self._idle, self._batch, self._most),
                         name="langgraph_durable redis",
                         daemon=True,
                     ).start()
@@ -227,10 +230,10 @@ class _Workers:
             self._started = 0
 
 
-def _work(inbox: Inbox, idle: threading.Semaphore, batch: int) -> None:
-    """The life of a worker: all that waits, together; then again."""
+def _work(inbox: Inbox, idle: threading.Semaphore, batch: int, workers: int) -> None:
+    """The life of a worker: its share of what waits, together; then again."""
     while True:
-        jobs, stop = waiting(inbox, batch)
+        jobs, stop = waiting(inbox, batch, workers)
         _serve(jobs)
         del jobs
         if stop:
