@@ -240,15 +240,17 @@ class Pledge:
         new, finals = self._learned, stored.finals
         record = new.record
         if record is not None and finals:
-            entries = dict(record.entries)
+            versions, known, capsules, schema = record
+            entries = dict(known)
             for channel in new.fresh:
                 version, form, ref = entries[channel]
                 entries[channel] = Entry(version, form, settled(ref, finals))
-            capsules = {
-                channel: (capsule, settled(ref, finals))
-                for channel, (capsule, ref) in record.capsules.items()
-            }
-            record = record._replace(entries=entries, capsules=capsules)
+            if capsules:
+                capsules = {
+                    channel: (capsule, settled(ref, finals))
+                    for channel, (capsule, ref) in capsules.items()
+                }
+            record = Record(versions, entries, capsules, schema)
         items = [(digest, n, raw) for (digest, _, raw), n in zip(new.items, finals, strict=False)]
         self._taught = self._memory.learn(
             self._thread_id, stored.epoch, Learned(items, new.place, record, new.run)

@@ -44,13 +44,16 @@ class CheckpointRow(NamedTuple):
     def place(self, thread_id: str) -> bytes:
         return seal.names(("c", thread_id, self.ns, self.id, self.parent, self.run, self.refs))
 
+    def _with(self, body: bytes) -> CheckpointRow:
+        return CheckpointRow(*self[:-1], body)  # `_replace` takes 1 us more
+
     def sealed(self, thread_id: str) -> CheckpointRow:
         """The same row with its (so far bare) body sealed for its place."""
-        return self._replace(body=seal.seal(self.place(thread_id), self.body))
+        return self._with(seal.seal(self.place(thread_id), self.body))
 
     def bare(self, thread_id: str) -> CheckpointRow:
         """The inverse of `sealed`; raises `Damaged`."""
-        return self._replace(body=seal.open_sealed(self.place(thread_id), self.body))
+        return self._with(seal.open_sealed(self.place(thread_id), self.body))
 
 
 class WriteRow(NamedTuple):
@@ -70,11 +73,14 @@ class WriteRow(NamedTuple):
         place = "w", thread_id, self.ns, self.id, self.task_id, self.idx, self.width
         return seal.names((*place, self.path, self.run, self.refs))
 
+    def _with(self, body: bytes) -> WriteRow:
+        return WriteRow(*self[:-1], body)
+
     def sealed(self, thread_id: str) -> WriteRow:
-        return self._replace(body=seal.seal(self.place(thread_id), self.body))
+        return self._with(seal.seal(self.place(thread_id), self.body))
 
     def bare(self, thread_id: str) -> WriteRow:
-        return self._replace(body=seal.open_sealed(self.place(thread_id), self.body))
+        return self._with(seal.open_sealed(self.place(thread_id), self.body))
 
 
 def lost_row(ns: str, id: str, stored: bytes) -> CheckpointRow:

@@ -180,9 +180,13 @@ def placed(runs: Runs, final: Sequence[int]) -> Runs:
 
 def settled(ref: Ref, finals: Finals) -> Ref:
     """`ref` with all its items under their final numbers."""
-    if not ref.spine and (not ref.runs or min(ref.runs) >= 0):
-        return ref
-    return Ref(ref.channel, placed(ref.runs, finals), ref.kind, placed(ref.spine, finals))
+    runs = ref.runs
+    if not ref.spine:
+        if not runs or min(runs) >= 0:
+            return ref
+        if len(runs) == 2 and runs[1] == 1:  # one new item, as mostly: a fifth of the time
+            return Ref(ref.channel, (finals[~runs[0]], 1), ref.kind)
+    return Ref(ref.channel, placed(runs, finals), ref.kind, placed(ref.spine, finals))
 
 
 Spines = Callable[[int], Runs]
