@@ -218,6 +218,48 @@ def test_time_travel_to_any_kept_checkpoint_ends_as_in_the_twin_that_was_never_p
         assert ends[0] == ends[1]
 
 
+class Remembering(TypedDict):
+    """A sub-graph's, which knows its calls."""
+
+    log: list[str]
+    memory: Annotated[list[str], DeltaChannel(extend)]
+
+
+@pytest.mark.parametrize("goes_back", ["at once", "later"])
+def test_a_return_to_an_edit_finds_what_sub_graphs_remembered_before_it(
+    saver: DurableSaver, goes_back: str
+) -> None:
+    """LangGraph looks for that from the checkpoint that was edited, however old that is."""
+    prunes: list[Any] = []
+
+    def prune_now(state: State) -> Any:
+        for strategy in prunes:
+            saver.prune(["t"], strategy=strategy)
+
+    def count(state: Any) -> Any:
+        return {"memory": ["called"], "log": [f"{len(state.get('memory', []))} calls before"]}
+
+    inner = StateGraph(Remembering).add_node("count", count).add_edge(START, "count")
+    outer = StateGraph(State).add_node("a", prune_now)
+    outer.add_node("mem", inner.compile(checkpointer=True))
+    graph = outer.add_edge(START, "a").add_edge("a", "mem").compile(checkpointer=saver)
+    for _ in range(4):
+        graph.invoke({"log": []}, CONFIG)
+    old = [state.config for state in graph.get_state_history(CONFIG) if state.next == ("a",)][2]
+    before = graph.invoke(None, old)["log"]
+    assert before == ["0 calls before", "1 calls before"]
+    if goes_back == "later":
+        edited = graph.update_state(old, {"log": []}, as_node="__start__")
+        saver.tag(edited, "here")
+        for _ in range(2):
+            graph.invoke({"log": []}, CONFIG)
+        saver.prune(["t"], strategy=KeepTagged("here") | KeepLast(1))
+        old = edited
+    else:
+        prunes.append(KeepLast(1))
+    assert graph.invoke(None, old, durability="sync")["log"] == before
+
+
 def root(thread: str, **more: Any) -> Any:
     return {"configurable": {"thread_id": thread, "checkpoint_ns": "", **more}}
 

@@ -4,7 +4,8 @@
     to_drop   the checkpoints that a policy lets go, without those that must stay
 
 Always kept: the head of each namespace that is alive, checkpoints that wait for an answer or have
-unfinished tasks, and what a resume from, or a return to, a kept checkpoint needs of sub-graphs.
+unfinished tasks, and what a resume from, or a return to, a kept checkpoint needs of sub-graphs; for
+that of a fork, the checkpoint it was made of.
 (What a kept DeltaChannel needs is seen to by `lineage.remove`.) The namespace of a sub-graph's call
 (`node:task`) is alive as long as the checkpoint that made the call; one of a sub-graph
 with a memory of its own (`node`) always.
@@ -155,13 +156,16 @@ class View:
             # A fork answers nobody: its model still waits, unless a run of its own went on.
             if place not in self.interrupted or self._answered(place):
                 return False
-            sources = {self.metadata(child).get("source") for child in children}
-            return sources <= {"fork", "update"}
+            return all(self.is_made_later(child) for child in children)
         if lineage.read_row(self.listing.thread_id, self.rows[place]).continued:
             return False
         if self.writes.get(place):
             return True
         return any(self._is_due(place, ref) for ref in unpack_refs(self.rows[place].refs))
+
+    def is_made_later(self, place: Place) -> bool:
+        """Whether a checkpoint was made of its parent by hand, or for a return to that."""
+        return self.metadata(place).get("source") in ("fork", "update")
 
     def _is_due(self, place: Place, ref: Ref) -> bool:
         """Whether a channel makes a node run: LangGraph's own ones tell by their names."""
@@ -269,6 +273,8 @@ def must_stay(view: View, drop: set[Place]) -> set[Place]:
             kept -= places
             continue
         kept |= places & (view.heads | view.unfinished)
+        if not ns:
+            kept |= _models(view, kept)
         if ns and owner is None:
             kept |= _seen_from(view, ns, kept)
     return set(view.places - kept)
@@ -291,6 +297,26 @@ def _parents(view: View, ns: str) -> Mapping[str, Any]:
     """Where in the graphs above the newest checkpoint of a sub-graph was called."""
     found = view.metadata(view.newest_first[ns][0]).get("parents")
     return found if isinstance(found, dict) else {}
+
+
+def _models(view: View, kept: Set[Place]) -> Set[Place]:
+    """Parents of what was made later, where sub-graphs have remembered something in between.
+
+    A return to a fork finds of these what was there at its parent, if that is still stored.
+    """
+    ids = sorted(id for ns, id in view.places if ns and ":" not in ns)
+    found = set()
+    waiting = [id for ns, id in kept if not ns] if ids else []
+    while waiting:
+        place = "", waiting.pop()
+        parent = "", view.rows[place].parent or ""
+        if parent not in view.places or parent in kept or parent in found:
+            continue
+        at = bisect.bisect_left(ids, parent[1])
+        if at < len(ids) and ids[at] < place[1] and view.is_made_later(place):
+            found.add(parent)
+            waiting.append(parent[1])
+    return found
 
 
 def _seen_from(view: View, ns: str, kept: Set[Place]) -> Set[Place]:
