@@ -12,6 +12,7 @@ checkpoint, the channel, the cause and the next step; the driver's own error is 
      +-- EnvironmentChanged                  the program is not the one that stored the thread
      +-- ConcurrentUpdate                    another run moved the thread on: load it and try again
      |    +-- ThreadDeleted                  the thread was deleted meanwhile: let the run end
+     |    +-- CheckpointRemoved              what it goes on from was pruned: go on from another
      +-- CorruptionError                     stored bytes are not what was written: restore a backup
      |    +-- ArtifactMissing                an offloaded value is not in its artifact store
      |    +-- ArtifactCorrupt                an offloaded value is not what was uploaded
@@ -134,6 +135,19 @@ class ThreadDeleted(ConcurrentUpdate):
             self,
             f"thread {thread_id!r}: it was deleted, with checkpoint {expected or '(none)'} that "
             "this run continues. Nothing was written. A new run under the same id starts afresh.",
+        )
+        self.thread_id, self.expected, self.actual = thread_id, expected, actual
+
+
+class CheckpointRemoved(ConcurrentUpdate):
+    """The checkpoint that a run had returned to was removed, and its `DeltaChannel`s need it."""
+
+    def __init__(self, thread_id: str, expected: str | None, actual: str | None) -> None:
+        Exception.__init__(
+            self,
+            f"thread {thread_id!r}: checkpoint {expected or '(none)'} was removed after it had "
+            "been loaded, and what goes on from it needs it for its DeltaChannels. Nothing was "
+            "written. Go on from a checkpoint that is there.",
         )
         self.thread_id, self.expected, self.actual = thread_id, expected, actual
 

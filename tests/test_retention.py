@@ -24,6 +24,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, Overwrite, Send, interrupt
 
 from langgraph_durable import (
+    CheckpointRemoved,
     ConfigurationError,
     CorruptionError,
     Deleted,
@@ -92,6 +93,10 @@ class Rare(TypedDict):
     """Everything is rebuilt from the writes of ancestors."""
 
     log: Annotated[list[str], DeltaChannel(extend)]
+
+
+class RareAndNote(Rare):
+    note: str
 
 
 FAMILIES: dict[str, tuple[Any, Any, Any]] = {
@@ -258,6 +263,43 @@ def test_a_return_to_an_edit_finds_what_sub_graphs_remembered_before_it(
     else:
         prunes.append(KeepLast(1))
     assert graph.invoke(None, old, durability="sync")["log"] == before
+
+
+@pytest.mark.parametrize("how", ["update", "sync", "async", "exit"])
+def test_nothing_goes_on_without_the_past_that_was_pruned_meanwhile(
+    saver: DurableSaver, how: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A DeltaChannel would come out empty. Under "exit" nothing is stored until the end."""
+    builder = StateGraph(RareAndNote)
+    builder.add_node("a", lambda state: {"log": ["a"]})
+    builder.add_node("b", lambda state: {"note": prune()})
+    graph = builder.add_edge(START, "a").add_edge("a", "b").compile(checkpointer=saver)
+    prunes: list[Any] = []
+
+    def prune() -> str:
+        if prunes:
+            saver.prune(["t"], strategy=prunes.pop())
+        return "b"
+
+    def put(*args: Any) -> Any:
+        prune()
+        return plain(*args)
+
+    for turn in range(3):
+        graph.invoke({"log": [f"{turn}"]}, CONFIG)
+    old = [state.config for state in graph.get_state_history(CONFIG) if state.next == ("b",)][-1]
+    prunes.append(KeepLast(1))
+    plain = saver.put
+    if how != "exit":
+        monkeypatch.setattr(saver, "put", put)
+    with pytest.raises(CheckpointRemoved, match="DeltaChannels"):
+        if how == "update":
+            graph.update_state(old, {"note": "edited"}, as_node="a")
+        else:
+            graph.invoke(None, old, durability=how)
+    values = {"log": ["0", "a", "1", "a", "2", "a"], "note": "b"}
+    assert graph.get_state(CONFIG).values == values
+    assert graph.invoke({"log": ["3"]}, CONFIG)["log"] == [*values["log"], "3", "a"]
 
 
 def root(thread: str, **more: Any) -> Any:

@@ -191,6 +191,8 @@ class Drafter:
             header.hand = by.hand
             needed = {None, *lineage.missing(header)} if by.known else ()
             header.known = frozenset(each[:2] for each in by.known if each.channel in needed)
+            if not linked and {*lineage.missing(header)}.intersection(metadata[lineage.COUNTERS]):
+                guard = guard._replace(sole=True, lenient=False, lost=True)
         run = metadata.get("run_id")
         run = str(run) if run is not None else None
         packed = await self.packed(encoder)

@@ -49,6 +49,8 @@ from langgraph_durable._core.steps import VERSION
 from langgraph_durable._core.storage import Stale, Storage
 from langgraph_durable._core.versions import Versions
 from langgraph_durable.errors import (
+    CheckpointRemoved,
+    ConcurrentUpdate,
     CorruptionError,
     SchemaVersionError,
     StorageError,
@@ -357,6 +359,10 @@ class Engine:
             except Stale:
                 self.memory.forget(place.thread_id)
                 continue
+            except ConcurrentUpdate as error:
+                if draft.guard.lost and error.actual is not None:
+                    raise CheckpointRemoved(place.thread_id, place.id, error.actual) from None
+                raise
             self.drafter.confirm(uploads)
             if logger.isEnabledFor(logging.DEBUG):
                 self._log("saved", place._replace(id=draft.id), metadata, stored.bytes, began)

@@ -104,6 +104,8 @@ class Guard(NamedTuple):
     """See `Draft.root`."""
     lead: bool = False
     """Become the head whatever the id: the caller asked to go on from the parent."""
+    lost: bool = False
+    """The parent was loaded, and is needed, and is not stored any more: `sole` refuses the put."""
 
 
 UNGUARDED = Guard()
