@@ -41,7 +41,9 @@ _ARRAY_LEAD = b"\xdd"  # of an array with four bytes for its length
 TOGETHER = 64
 """Models unpacked at once: larger buffers come from the system each time, and cost more."""
 MANY = 128
-"""Models that are worth putting the garbage collector to sleep for: six objects it counts each."""
+"""Models that are worth putting the garbage collector to sleep for."""
+OBJECTS = 6
+"""Of each model, as the garbage collector counts."""
 _TAGGED = NATIVE | {bytes, bytearray, type(None)}
 
 
@@ -202,7 +204,7 @@ class ExactSerializer(JsonPlusSerializer):
         try:
             if len(packed) < MANY:
                 return self._load_packed(packed)
-            with collector.asleep():
+            with collector.asleep(OBJECTS * len(packed)):
                 return self._load_packed(packed)
         except BaseException as error:
             cause = explained(error)
