@@ -128,21 +128,17 @@ class Decoder:
             return [self._held[n] for n in order]
         except KeyError:
             pass
-        held, done, items, seed = self._held.get, self.raws, self._items, self._seed
-        out, away = [], False
-        for n in order:
-            raw = held(n) or done.get(n)
-            if raw is None:
-                blob = items.get(n)
-                if blob is None:
-                    raise seal.Damaged(f"item {n} is missing")
-                payload = seal.open_item(seed, n, blob)
-                if payload[:1] == seal.CLAIM:
-                    self._claims[n], raw, away = claims.unpack(payload[1:]), b"", True
-                else:
-                    raw = done[n] = seal.unpack(payload)
-            out.append(raw)
-        return self._fetched(order, out) if away and fetch else out
+        held, done = self._held, self.raws
+        new = [n for n in order if n not in done and n not in held]
+        away = seal.unpack_items(self._seed, new, self._items, done)
+        if away:
+            for n, payload in away.items():
+                self._claims[n] = claims.unpack(payload[1:])
+            out = [held.get(n) or done.get(n, b"") for n in order]
+            return self._fetched(order, out) if fetch else out
+        if not held:
+            return [done[n] for n in order]
+        return [held.get(n) or done[n] for n in order]
 
     def _fetched(self, order: Sequence[int], out: list[bytes]) -> list[bytes]:
         """`out`, with the items that are elsewhere."""

@@ -12,7 +12,7 @@ the item's number. Records are few, so their place is spelled out and hashed wit
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -48,6 +48,9 @@ LARGEST_TO_COMPRESS = 2 << 30
 """A larger declared size is refused before anything is inflated."""
 
 _MAGIC = b"\x28\xb5\x2f\xfd"  # starts every zstd frame, so it is not stored
+_ALONE = 0, False, False  # no size from us, and nothing behind the frame
+_USUAL = b"\x60"
+"""How a frame begins that declares 256 to 65,791 bytes: it has no room to declare more."""
 _MOST_IN_A_BYTE = 1 << 15  # zstd spends at least four bytes on a block of 128 KiB
 
 
@@ -71,14 +74,21 @@ class _Pool:
         self._make = make
         self._idle: deque[Callable[..., bytes]] = deque(maxlen=IDLE_CONTEXTS)
 
-    def __call__(self, data: bytes, **options: Any) -> bytes:
-        try:
-            work = self._idle.pop()
-        except IndexError:
-            work = self._make()
-        out = work(data, **options)  # a context that has failed is not used again
-        self._idle.append(work)
+    def __call__(self, *data: Any) -> bytes:
+        work = self.take()
+        out = work(*data)
+        self.give(work)
         return out
+
+    def take(self) -> Callable[..., bytes]:
+        """One for several calls; one that has failed is not given back."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return self._make()
+
+    def give(self, work: Callable[..., bytes]) -> None:
+        self._idle.append(work)
 
 
 IDLE_CONTEXTS = 8
@@ -118,7 +128,7 @@ def unpack(payload: bytes) -> bytes:
         # python-zstandard reserves the declared size, and takes a size of 0 at its word.
         if not 0 < size <= min(LARGEST_TO_COMPRESS, len(frame) * _MOST_IN_A_BYTE):
             raise Damaged(f"a size of {size} bytes is declared")
-        return _decompress(frame, allow_extra_data=False)
+        return _decompress(frame, *_ALONE)
     except zstandard.ZstdError as error:
         raise Damaged(str(error)) from error
 
@@ -138,6 +148,35 @@ def open_item(seed: int, number: int, blob: bytes) -> bytes:
     if xxhash.xxh3_64_digest(payload, (seed + number) & _MASK) != blob[:SUM]:
         raise Damaged("checksum")
     return payload
+
+
+def unpack_items(
+    seed: int, numbers: Iterable[int], items: Mapping[int, bytes], out: dict[int, bytes]
+) -> dict[int, bytes]:
+    """`open_item` and `unpack` of many, into `out`; the payloads that are claims are returned.
+
+    A conversation that is not in memory passes through here whole.
+    """
+    digest, decompress, elsewhere = xxhash.xxh3_64_digest, _decompress.take(), {}
+    try:
+        for n in numbers:
+            blob = items.get(n)
+            if blob is None:
+                raise Damaged(f"item {n} is missing")
+            payload = blob[SUM:]
+            if digest(payload, (seed + n) & _MASK) != blob[:SUM]:
+                raise Damaged("checksum")
+            code = payload[:1]
+            if code == _ZSTD and payload[1:2] == _USUAL:
+                out[n] = decompress(_MAGIC + payload[1:], *_ALONE)
+            elif code == CLAIM:
+                elsewhere[n] = payload
+            else:
+                out[n] = unpack(payload)
+    except zstandard.ZstdError as error:
+        raise Damaged(str(error)) from error
+    _decompress.give(decompress)
+    return elsewhere
 
 
 def peek_spine(blob: bytes) -> tuple[int, ...]:
