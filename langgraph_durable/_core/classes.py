@@ -2,7 +2,7 @@
 
 Their records begin with a reference to the class (see `types.py`); those with fields note a
 fingerprint of them, so that a class that has changed since is built through its own constructor.
-`State` is what all have in common; `models` adds those of pydantic.
+`Named` is what all have in common; `models` adds those of pydantic.
 """
 
 from __future__ import annotations
@@ -68,14 +68,43 @@ def _attribute(obj: Any, steps: Steps) -> None:
         steps[-1] = "." + json.loads(steps[-1][1:-1])
 
 
-class State(Plan):
-    """A class whose objects carry attributes, in a `__dict__`, in slots or in both."""
+class Named(Plan):
+    """A class of the user's: its records say which it is, and maybe what fields it had."""
 
     fields: tuple[str, ...] = ()
 
     def __init__(self, cls: type, is_data: IsData) -> None:
         super().__init__(cls)
         self.ref = reference_to(cls, is_data)
+
+    def changed(self, stored: Iterable[str], why: object) -> SerializationError:
+        """Return the error for an object that today's class cannot hold."""
+        stored, today = set(stored), set(self.fields)
+        gained = ", ".join(sorted(today - stored)) or "nothing"
+        lost = ", ".join(sorted(stored - today)) or "nothing"
+        return SerializationError(
+            f"{name_of(self.cls)} has changed since it was stored (gained: {gained}; "
+            f"lost: {lost}) and the stored object does not fit: {why}. Give new fields a default, "
+            "or build the object in a step of a StateSchema, with load_as_dict and transform"
+        )
+
+    def construct(self, stored: dict[str, Any], build: Callable[..., Any]) -> Any:
+        """Build through the class's own constructor: its fields have changed since."""
+        exactly(dict, stored)
+        try:
+            return build({name: stored[name] for name in self.fields if name in stored})
+        except Exception as error:
+            raise self.changed(stored, error) from error
+
+    def label(self, obj: Any, steps: Steps) -> None:
+        _attribute(obj, steps)
+
+
+class State(Named):
+    """A class whose objects carry attributes, in a `__dict__`, in slots or in both."""
+
+    def __init__(self, cls: type, is_data: IsData) -> None:
+        super().__init__(cls, is_data)
         self.has_dict = _dictoffset(cls) != 0
         self.slots: dict[str, Any] = {
             name: member
@@ -118,28 +147,6 @@ class State(Plan):
             else:
                 raise self.changed([name], "it no longer takes attributes")
         return obj
-
-    def changed(self, stored: Iterable[str], why: object) -> SerializationError:
-        """Return the error for an object that today's class cannot hold."""
-        stored, today = set(stored), set(self.fields)
-        gained = ", ".join(sorted(today - stored)) or "nothing"
-        lost = ", ".join(sorted(stored - today)) or "nothing"
-        return SerializationError(
-            f"{name_of(self.cls)} has changed since it was stored (gained: {gained}; "
-            f"lost: {lost}) and the stored object does not fit: {why}. Give new fields a default, "
-            "or build the object in a step of a StateSchema, with load_as_dict and transform"
-        )
-
-    def construct(self, stored: dict[str, Any], build: Callable[..., Any]) -> Any:
-        """Build through the class's own constructor: its fields have changed since."""
-        exactly(dict, stored)
-        try:
-            return build({name: stored[name] for name in self.fields if name in stored})
-        except Exception as error:
-            raise self.changed(stored, error) from error
-
-    def label(self, obj: Any, steps: Steps) -> None:
-        _attribute(obj, steps)
 
 
 class SubclassPlan(State):

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from langgraph_durable._core.classes import State, fingerprint_of, storable
+from langgraph_durable._core.classes import Named, fingerprint_of, storable
 from langgraph_durable._core.kinds import MODEL, MODEL_V1, Pack, exactly
 from langgraph_durable._core.types import IsData, class_attribute, name_of
 from langgraph_durable.errors import CorruptionError
@@ -31,7 +31,7 @@ def _default(private: Any) -> Any:
     return private.get_default() if factory is None else factory()
 
 
-class ModelPlan(State):
+class ModelPlan(Named):
     """A pydantic model: `__dict__`, which fields were set, extras and private attributes.
 
     The usual model has no extras and no private attributes, and its record says nothing of them.
@@ -115,7 +115,7 @@ class ModelPlan(State):
         return self.cls(**{key(name): value for name, value in known.items()})
 
 
-class ModelV1Plan(State):
+class ModelV1Plan(Named):
     """A model of pydantic's first generation, through the `pydantic.v1` module."""
 
     code = MODEL_V1

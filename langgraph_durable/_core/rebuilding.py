@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from langgraph_durable._core.classes import State
+from langgraph_durable._core.classes import Named
 from langgraph_durable._core.kinds import (
     ARTIFACT,
     ENUM,
@@ -119,7 +119,7 @@ def reader(gate: Gate, messages: dict[Any, Plan], shelf: Any = None) -> Callable
                 plan = next((each for each in namesakes if _fits(each, code, inner)), plan)
         if plan.code != code:
             fields = _plainly(code, inner) if gate.moves else None
-            if type(fields) is dict and isinstance(plan, State):
+            if type(fields) is dict and isinstance(plan, Named):
                 return plan.construct(fields, lambda known: plan.cls(**known))
             raise only_data(plan.cls)
         return plan.rebuild(inner)
