@@ -137,9 +137,13 @@ _LARGEST = f"{2**63:032}"
 
 def _lengthened(stored: Any) -> Version:
     if type(stored) is list:
-        major, minor = stored
-        return f"{major:032}.{minor:016}"
+        return _spelled(*stored)
     return seal.unname(stored) if type(stored) is bytes else stored
+
+
+@lru_cache(maxsize=4096)
+def _spelled(major: int, minor: int) -> str:
+    return f"{major:032}.{minor:016}"
 
 
 def read_header(row: CheckpointRow) -> Header:

@@ -211,7 +211,7 @@ class _Workers:
         self._starting = threading.Lock()
 
     def submit(self, job: _Job) -> None:
-        if not self._idle.acquire(blocking=False):
+        if self._started < self._most and not self._idle.acquire(blocking=False):
             with self._starting:
                 if self._started < self._most:
                     self._started += 1

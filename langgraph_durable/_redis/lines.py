@@ -20,6 +20,9 @@ KEPT = 16
 FRESH = 1.0
 """Seconds without use after which a connection may have been cut: then the pool looks at it."""
 
+MOST_WORDS = 1000
+"""Words packed in one piece: 0.3 ms of 500 messages, and no other thread runs meanwhile."""
+
 _packed: Callable[[Any], bytes] = hiredis.pack_command
 
 
@@ -41,7 +44,7 @@ class Lines:
         connection = self._take()
         try:
             # Not `pack_commands` of the connection, which looks at every word twice: 10 us.
-            connection.send_packed_command([b"".join(map(_packed, commands))])
+            connection.send_packed_command(_pieces(commands))
             replies = [read_reply(connection) for _ in commands]
         except BaseException:
             connection.disconnect()  # what comes next on it would be the answer to this
@@ -73,6 +76,19 @@ class Lines:
             except IndexError:  # somebody else has taken the last one
                 return
             self.pool.release(connection)
+
+
+def _pieces(commands: Sequence[Command]) -> list[bytes]:
+    """Commands as they are sent: in one piece, but for long ones."""
+    if max(map(len, commands)) <= MOST_WORDS:
+        return [b"".join(map(_packed, commands))]
+    pieces: list[bytes] = []
+    for command in commands:
+        pieces.append(b"*%d\r\n" % len(command))
+        for at in range(0, len(command), MOST_WORDS):
+            packed = _packed(tuple(command[at : at + MOST_WORDS]))
+            pieces.append(packed[packed.index(b"\n") + 1 :])
+    return pieces
 
 
 def read_reply(connection: Any) -> Reply:
