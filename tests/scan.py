@@ -80,7 +80,7 @@ def _on_server(client: redis.Redis, threads: Mapping[str, ThreadKeys]) -> Iterat
         tasks = {name[1:] for name in fields if name[:1] == b"t"}
         pages = [value for name, value in fields.items() if name[:1] == b"w"]
         listed = [each for page in pages for each in rows.unpack_page(page)]
-        apart = {digest for digest, inside in listed if inside is None}
+        apart = {each.digest for each in listed if each.rows is None}
         if tasks != apart:
             yield f"{thread_id}: tasks {tasks ^ apart} are not both there and listed"
         places: Any = client.zrange(at.places, 0, -1)
