@@ -80,7 +80,7 @@ class Lines:
 
 def _pieces(commands: Sequence[Command]) -> list[bytes]:
     """Commands as they are sent: in one piece, but for long ones."""
-    if max(map(len, commands)) <= MOST_WORDS:
+    if all(len(command) <= MOST_WORDS for command in commands):
         return [b"".join(map(_packed, commands))]
     pieces: list[bytes] = []
     for command in commands:
