@@ -19,7 +19,9 @@ from langgraph_durable._core.authors import Author, GivenId
 from langgraph_durable._core.engine import Place
 
 MOST = 10_000
-"""Threads, and runs, that are remembered."""
+"""Threads, runs, and checkpoints that runs were given, that are remembered."""
+MOST_RIVALS = 100
+"""Runs at one checkpoint that are told apart where ids come back as plain text."""
 INSIDE = "__pregel_task_id"
 """LangGraph puts this into `configurable` for whatever is called from inside a node."""
 
@@ -39,6 +41,8 @@ class Runs:
         """By the address of a run's control, and thread."""
         self._at: dict[tuple[int, str, str], str] = {}
         """The checkpoint that a run has stored last, by its hand, thread and namespace."""
+        self._given: dict[str, dict[tuple[int, str, str], GivenId]] = {}
+        """The checkpoints that were given to runs, by id, and the same."""
 
     def last_put(self, place: Place) -> str | None:
         """What was stored last in the root of the thread."""
@@ -46,6 +50,13 @@ class Runs:
 
     def loaded(self, config: RunnableConfig, place: Place, found: str) -> None:
         """A run that loads a checkpoint begins there, unless one of its nodes just looks."""
+        if isinstance(found, GivenId):
+            if len(self._given) >= MOST:
+                self._given.clear()
+            here = self._given.setdefault(str(found), {})
+            if len(here) >= MOST_RIVALS:
+                here.clear()
+            here[found.by, place.thread_id, place.ns] = found
         if not place.ns and addresses.is_by_run(config):
             self._note(config, place.thread_id, found, again=INSIDE not in config["configurable"])
 
@@ -58,6 +69,20 @@ class Runs:
         self._last[place.thread_id] = new
         if addresses.is_by_run(config):
             self._note(config, place.thread_id, new, again=False)
+
+    def recognised(self, config: RunnableConfig, place: Place) -> RunnableConfig:
+        """The same config with the very id that its run was given.
+
+        Who hands tuples on between LangGraph and a saver may have made plain text of it.
+        """
+        configurable = config["configurable"]
+        if type(configurable.get("checkpoint_id")) is not str or place.id not in self._given:
+            return config
+        key = hand_of(config), place.thread_id, place.ns
+        given = self._given.get(place.id, {}).get(key)
+        if given is None:
+            return config
+        return {**config, "configurable": {**configurable, "checkpoint_id": given}}
 
     def author(self, config: RunnableConfig, place: Place) -> Author:
         """Who stores something at a checkpoint, or goes on from it."""

@@ -294,6 +294,7 @@ class DurableSaver(Keeping, Upgrades, BaseCheckpointSaver[str]):  # type: ignore
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         place = addresses.place_in(config)
+        config = self._runs.recognised(config, place)
         id = addresses.check_checkpoint(checkpoint, metadata, new_versions)
         merged = checkpoint_metadata(
             metadata,
@@ -348,6 +349,7 @@ class DurableSaver(Keeping, Upgrades, BaseCheckpointSaver[str]):  # type: ignore
         place = addresses.place_in(config)
         if place.id is None:
             raise ConfigurationError("put_writes needs the checkpoint_id that the writes are for")
+        config = self._runs.recognised(config, place)
         addresses.check_text("task_id", task_id)
         addresses.check_text("task_path", task_path, most=addresses.LONGEST_PATH, empty=True)
         addresses.check_writes(writes)

@@ -8,6 +8,7 @@ checkpoint, the winner ends, and then the loser's checkpoint is refused.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -128,6 +129,40 @@ def test_two_answers_to_one_question_do_not_mix(
         assert sorted(log(graph, saver)) == ["W", "by W", "hi"]
     run(colour, graph, loser, "again", mode)
     assert sorted(log(graph, play.saver)) == ["W", "again", "by W", "hi"]
+
+
+def through_text(saver: Saver) -> Saver:
+    """The same saver as one behind a wire: what it gives out is made of plain text."""
+    get, aget = saver.get_tuple, saver.aget_tuple
+
+    def plain(found: Any) -> Any:
+        if found is None:
+            return None
+        sent = json.loads(json.dumps([found.config, found.parent_config, found.checkpoint["id"]]))
+        checkpoint = {**found.checkpoint, "id": sent[2]}
+        return found._replace(config=sent[0], parent_config=sent[1], checkpoint=checkpoint)
+
+    async def aplain(config: Any) -> Any:
+        return plain(await aget(config))
+
+    saver.get_tuple, saver.aget_tuple = lambda config: plain(get(config)), aplain  # type: ignore[method-assign]
+    return saver
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_they_are_told_apart_where_ids_come_back_as_plain_text(
+    play: Play, colour: Colour, mode: Durability
+) -> None:
+    """A wrapper between LangGraph and the saver may have written the tuples down and read them."""
+    graph, loser = asking(play), through_text(play.open_saver())
+    winner = through_text(play.saver)
+    run(colour, graph, winner, "hi", mode)
+    answers = tuple(Command(resume=name, update={"log": [f"by {name}"]}) for name in ("W", "L"))
+    meet(colour, graph, winner, loser, answers, mode).is_refused()
+    assert sorted(log(graph, play.open_saver())) == ["W", "by W", "hi"]
+    first = list(compiled_with(graph, winner).get_state_history(CONFIG))[-1].config
+    run(colour, graph, loser, "asked for", mode, first)
+    assert "asked for" in log(graph, play.open_saver())
 
 
 @pytest.mark.parametrize("mode", MODES)
