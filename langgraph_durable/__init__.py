@@ -32,6 +32,7 @@ from langgraph_durable.errors import (
     StorageReadOnly,
     StorageTooNew,
     StorageUnreachable,
+    ThreadBusy,
     ThreadDeleted,
     UnsafeTypeError,
 )
@@ -115,6 +116,7 @@ __all__ = [
     "StorageTooNew",
     "StorageUnreachable",
     "Thin",
+    "ThreadBusy",
     "ThreadDeleted",
     "Timeline",
     "UnsafeTypeError",

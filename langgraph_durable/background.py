@@ -55,16 +55,22 @@ class Queue:
 
     def __init__(self, work: Callable[[str], object]) -> None:
         self._work = work
+        self._stopped = False
+        self._begin()
+
+    def _begin(self) -> None:
         self._waiting: dict[str, None] = {}
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._process = 0
-        self._stopped = False
+        self._process = os.getpid()
+
+    def _after_fork(self) -> None:
+        """What the parent waits for is its own to do; who held its lock is not here."""
+        if self._process != os.getpid():
+            self._begin()
 
     def add(self, thread_id: str) -> None:
-        if self._process != os.getpid():  # what the parent waits for is the parent's to do
-            self._waiting, self._lock, self._thread = {}, threading.Lock(), None
-            self._process = os.getpid()
+        self._after_fork()
         with self._lock:
             if self._stopped:
                 return
@@ -93,9 +99,10 @@ class Queue:
 
     def stop(self) -> None:
         """End after the thread it is at; what else waits is left to later puts."""
+        self._after_fork()
         with self._lock:
             self._stopped = True
-            thread = self._thread if self._process == os.getpid() else None
+            thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 

@@ -20,6 +20,7 @@ checkpoint, the channel, the cause and the next step; the driver's own error is 
      +-- CopyMismatch                        a copy does not read back as the original: see where
      +-- StorageError                        the store did not take or give the data
           +-- StorageBusy                    locked for longer than `busy_timeout`: try again
+          |    +-- ThreadBusy                others wrote to one thread all the time: try again
           +-- StorageFull                    no room: free some, then run the thread again
           +-- StorageReadOnly                opened or mounted read-only
           +-- StorageUnreachable             the server does not answer: try again when it does
@@ -178,6 +179,10 @@ class StorageError(DurableError):
 
 class StorageBusy(StorageError):
     """The store stayed locked by another process for longer than the time allowed."""
+
+
+class ThreadBusy(StorageBusy):
+    """Others wrote to one thread all the while that something was to be done with all of it."""
 
 
 class StorageFull(StorageError):

@@ -22,7 +22,13 @@ from langgraph_durable._core.retention import id_time
 from langgraph_durable._core.units import in_bytes, in_seconds
 from langgraph_durable.automatic import Backend, Finishing, Running, Steps, finished
 from langgraph_durable.background import Rounds
-from langgraph_durable.errors import ConfigurationError, CorruptionError, StorageError
+from langgraph_durable.errors import (
+    ConfigurationError,
+    CorruptionError,
+    DurableError,
+    StorageError,
+    ThreadBusy,
+)
 from langgraph_durable.policies import Duration, Policy, Size
 from langgraph_durable.reports import (
     ChannelStats,
@@ -194,7 +200,7 @@ class Retention:
                 else:
                     async for pruned in self._pruner.shorten(do, thread_id, choice, now):
                         tally.add(pruned.removed, more=pruned.more)
-            except CorruptionError as error:
+            except (CorruptionError, ThreadBusy) as error:
                 _leave_out(error, named)
                 continue
             tally.end_thread()
@@ -250,7 +256,7 @@ class Retention:
         async for thread_id in self._each(do, named):
             try:
                 plan = await do(self._pruner.plan(thread_id, policy, now), writes=False)
-            except CorruptionError as error:
+            except (CorruptionError, ThreadBusy) as error:
                 _leave_out(error, named)
                 continue
             if plan is not None:
@@ -437,7 +443,7 @@ class Retention:
                 measured = await do(self._pruner.measure(thread_id), writes=False)
                 if channels:
                     by_channel = await do(self._pruner.channels(thread_id), writes=False)
-            except CorruptionError as error:
+            except (CorruptionError, ThreadBusy) as error:
                 _leave_out(error, named, "statistics")
             if measured is None:
                 continue
@@ -460,8 +466,8 @@ def named_threads(thread_ids: Sequence[str] | None) -> Sequence[str] | None:
     return [addresses.thread(each) for each in addresses.several("thread_ids", thread_ids)]
 
 
-def _leave_out(error: CorruptionError, named: Sequence[str] | None, what: str = "pruning") -> None:
-    """One thread's damage is not the others' trouble, unless the caller asked for that very one."""
+def _leave_out(error: DurableError, named: Sequence[str] | None, what: str = "pruning") -> None:
+    """One thread's trouble is not the others', unless the caller asked for that very one."""
     if named is not None:
         raise error
     logger.error("left out of the %s: %s", what, error)

@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import dataclasses
 import operator
+import os
 import pickle
 import random
+import signal
 import sqlite3
 import sys
 import threading
@@ -38,11 +40,13 @@ from langgraph_durable import (
     Milestones,
     PrunePlan,
     Thin,
+    ThreadBusy,
     ThreadDeleted,
     UnsafeTypeError,
     automatic,
 )
 from langgraph_durable._core import pruning, shortening
+from langgraph_durable._redis import reading, removing
 from langgraph_durable._sqlite import schema, tombs
 from langgraph_durable.saver import DurableSaver
 
@@ -340,6 +344,18 @@ def test_a_long_thread_is_pruned_in_the_background(tmp_path: Path) -> None:
         with backends.ALL[backend](tmp_path, retention=KeepLast(5)) as saver:
             while len(list(saver.list(CONFIG))) > 100:
                 chat(saver, 5)
+
+
+def test_a_child_that_was_forked_while_the_queue_was_locked_is_not_held_up(tmp_path: Path) -> None:
+    with backends.hasty_sqlite(tmp_path, retention=KeepLast(3)) as saver:
+        queue = saver._steps._queue  # type: ignore[union-attr]
+        with queue._lock:
+            child = os.fork()
+            if child == 0:
+                signal.alarm(20)
+                queue.stop()
+                os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_a_sub_graphs_namespace_goes_with_the_checkpoint_that_called_it(
@@ -671,6 +687,32 @@ def test_a_damaged_thread_is_left_as_it_is_and_the_others_are_pruned(
         assert (report.threads, report.checkpoints) == (2, 4)
         assert saver.stats(["bad"]) == before
     assert caplog.text.count("left out of the pruning: thread 'bad'") == 2
+
+
+@pytest.mark.parametrize("long", [False, True])
+def test_a_thread_that_is_written_all_the_time_keeps_no_other_from_being_pruned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, long: bool
+) -> None:
+    """On a server nothing goes of a thread that somebody has written to since it was looked at."""
+    plain = removing.apply
+
+    async def apply(context: Any, thread_id: str, *rest: Any) -> Any:
+        return None if thread_id == "busy" else await plain(context, thread_id, *rest)
+
+    monkeypatch.setattr(removing, "apply", apply)
+    monkeypatch.setattr(reading, "PATIENCE", 0)
+    monkeypatch.setattr(pruning, "PATIENCE", 0.1)
+    if long:
+        in_steps_of(monkeypatch, 2)
+    with backends.ALL["valkey"](tmp_path) as saver:
+        for thread in ("a", "busy", "c"):
+            chat(saver, 2, thread)
+        report: Any = saver.prune(strategy=KeepLast(1))
+        left = {name: stats.checkpoints for name, stats in saver.stats().threads.items()}
+        assert left == {"a": 1, "busy": 6, "c": 1}
+        assert report.checkpoints == 10
+        with pytest.raises(ThreadBusy, match="busy"):
+            saver.prune(["a", "busy"], strategy=KeepLast(1))
 
 
 @pytest.mark.parametrize("column", ["refs", "body"])

@@ -37,7 +37,7 @@ from langgraph_durable._core.records import (
 )
 from langgraph_durable._core.refs import Ref, numbers, order_of, pack_refs, settled, unpack_refs
 from langgraph_durable._core.versions import NOTHING, capsule, join, lasts
-from langgraph_durable.errors import CorruptionError, StorageBusy
+from langgraph_durable.errors import CorruptionError, ThreadBusy
 
 if TYPE_CHECKING:
     from langgraph_durable._core.engine import Engine
@@ -97,7 +97,7 @@ class Rewriter:
             if done:
                 self._engine.drafter.confirm(draft.uploads)
                 return draft
-        raise StorageBusy(
+        raise ThreadBusy(
             f"thread {thread_id!r}: others wrote to it {TRIES} times while it was upgraded. "
             "Nothing was changed; try again."
         )

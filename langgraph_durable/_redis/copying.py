@@ -10,7 +10,7 @@ from langgraph_durable._redis.reading import ask, fields, patiently
 from langgraph_durable._redis.removing import apply, chunked, writes_words
 from langgraph_durable._redis.requests import Command, Word
 from langgraph_durable._redis.writing import Context, announcements
-from langgraph_durable.errors import StorageBusy
+from langgraph_durable.errors import ThreadBusy
 
 
 async def copy(context: Context, source: str, target: str) -> bool:
@@ -36,7 +36,7 @@ async def dump(context: Context, thread_id: str) -> Dump | None:
             items = {n: blob or b"" for n, blob in zip(numbers, blobs, strict=True)}
             claims = ((keys.claimer(field), claim) for field, claim in whole.claims.items())
             return taken(whole.listing, items, claims)
-    raise StorageBusy(f"thread {thread_id!r}: others wrote to it all the time while it was copied")
+    raise ThreadBusy(f"thread {thread_id!r}: others wrote to it all the time while it was copied")
 
 
 async def restore(context: Context, new: Dump) -> bool:
@@ -53,7 +53,7 @@ async def replace(context: Context, new: Dump) -> None:
         commands = [*(clear if seen else ()), *_as_new(new)]
         if await apply(context, new.thread_id, seen, commands, index):
             return
-    raise StorageBusy(f"thread {new.thread_id!r}: others wrote to it all the time")
+    raise ThreadBusy(f"thread {new.thread_id!r}: others wrote to it all the time")
 
 
 def _state_of(context: Context, thread_id: str) -> Command:

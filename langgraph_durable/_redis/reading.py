@@ -24,7 +24,7 @@ from langgraph_durable._redis.keys import ThreadKeys
 from langgraph_durable._redis.marks import TOKEN, Mark, Seen
 from langgraph_durable._redis.requests import Call, Command, Request, Word
 from langgraph_durable._redis.writing import Context, refuse
-from langgraph_durable.errors import CorruptionError, StorageBusy
+from langgraph_durable.errors import CorruptionError, ThreadBusy
 
 T = TypeVar("T")
 
@@ -142,7 +142,7 @@ async def steadily(
             continue
         if await _state(context, thread_id) is before:
             return found
-    raise StorageBusy(
+    raise ThreadBusy(
         f"thread {thread_id!r}: others removed parts of it all the time while it was being read"
     )
 

@@ -31,7 +31,7 @@ from langgraph_durable._redis.marks import Seen, new_epoch, new_token
 from langgraph_durable._redis.reading import MANY, about, ask, patiently
 from langgraph_durable._redis.requests import Call, Command, Request, Word
 from langgraph_durable._redis.writing import Context, announcements, refuse
-from langgraph_durable.errors import StorageBusy, StorageFull
+from langgraph_durable.errors import StorageFull, ThreadBusy
 
 TOMB = 7 * 86_400_000
 """Milliseconds for which late writes of a deleted thread are told apart."""
@@ -87,7 +87,7 @@ async def edit(
         removed = await _weighed(context, thread_id, left)
         if await _carry_out(context, thread_id, left):
             return removed
-    raise StorageBusy(
+    raise ThreadBusy(
         f"thread {thread_id!r}: others wrote to it all the time while parts of it were to be "
         "removed. Nothing is half removed; try again."
     )
