@@ -24,6 +24,7 @@ from langgraph_durable._sqlite import schema
 
 GOLDEN = Path(__file__).parent / "golden"
 CONFIG: Any = {"configurable": {"thread_id": "golden"}}
+NS = "worker:1"
 
 
 def check_golden(saver: Any) -> None:
@@ -32,16 +33,14 @@ def check_golden(saver: Any) -> None:
     assert found.checkpoint["channel_values"] == make.values(3)
     assert found.metadata["checkpoint_tags"] == ["golden"]
     assert found.pending_writes == [
-        ("task 9", *make.ASKED[0]),
+        (make.TASK, *make.ASKED[0]),
         *(("task 3", *write) for write in make.WRITES),
     ]
     listed = {
         (t.config["configurable"]["checkpoint_ns"], t.checkpoint["id"]): t
         for t in saver.list(CONFIG)
     }
-    assert set(listed) == {("", make.ID.format(n)) for n in (1, 2, 3)} | {
-        ("worker:1", make.ID.format(3))
-    }
+    assert set(listed) == {("", make.ID.format(n)) for n in (1, 2, 3)} | {(NS, make.ID.format(3))}
     for n in (1, 2, 3):
         assert listed["", make.ID.format(n)].checkpoint["channel_values"] == make.values(n)
     history = saver.get_delta_channel_history(config=CONFIG, channels=["delta"])["delta"]
@@ -65,6 +64,8 @@ def go_on(saver: Any) -> None:
     checkpoint = {**found.checkpoint, "id": make.ID.format(4)}
     saver.put(found.config, checkpoint, {"source": "loop", "step": 4}, {})
     assert saver.get_tuple(CONFIG).checkpoint["channel_values"] == make.values(3)
+    saver.delete_for_runs([make.RUN])
+    assert not list(saver.list({"configurable": {"thread_id": "golden", "checkpoint_ns": NS}}))
     assert saver.prune(["golden"]).checkpoints
     assert saver.get_tuple(CONFIG).checkpoint["channel_values"] == make.values(3)
 

@@ -6,6 +6,7 @@ is whole the store counts as old, and every thread can be read all the time.
 
 from __future__ import annotations
 
+import itertools
 import signal
 import subprocess
 import sys
@@ -18,7 +19,25 @@ from golden import make
 from test_format import CONFIG, check_golden
 
 from langgraph_durable import NotAStore, RedisSaver, StorageTooNew
-from langgraph_durable._redis import formats
+from langgraph_durable._core.records import CheckpointRow, WriteRow
+from langgraph_durable._redis import formats, rows
+
+NAMES = (
+    *(make.TASK, make.TASK.upper(), make.TASK[:-1], make.TASK.replace("-", "")),
+    *(make.TASK.replace("-", "_"), f"{{{make.TASK[1:-1]}}}", f"{make.TASK}~0000abcd"),
+    *("", "x", "é", "\xff" * 3, "\ud800"),
+)
+PATHS = ("", "~__pregel_pull, ", "~__pregel_pull, a", "~__pregel_pull, \ud800é", "~__pregel_pull")
+
+
+def test_what_takes_fewer_bytes_in_a_row_comes_back_as_it_was() -> None:
+    for task, path, run in itertools.product(NAMES, PATHS, (None, *NAMES)):
+        write = WriteRow("ns", "id", task, 0, 1, path, run, b"\x90", b"body")
+        packed = rows.pack_task([(0, 1, rows.pack_write(write))])
+        assert rows.unpack_tasks("t", "ns", "id", [packed]) == (write,)
+        assert [name for name in NAMES if rows.is_of(packed, rows.task_name(name))] == [task]
+        row = CheckpointRow("ns", "id", task, run, b"\x90", b"body")
+        assert rows.unpack_checkpoint("ns", "id", rows.pack_checkpoint(row)) == row
 
 
 def test_redis_refuses_a_newer_format(tmp_path: Path) -> None:

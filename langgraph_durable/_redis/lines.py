@@ -80,7 +80,7 @@ class Lines:
 
 def _pieces(commands: Sequence[Command]) -> list[bytes]:
     """Commands as they are sent: in one piece, but for long ones."""
-    if all(len(command) <= MOST_WORDS for command in commands):
+    if max(map(len, commands), default=0) <= MOST_WORDS:
         return [b"".join(map(_packed, commands))]
     pieces: list[bytes] = []
     for command in commands:

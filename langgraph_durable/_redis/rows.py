@@ -2,13 +2,16 @@
 
 A row is `length of parent + 1, length of refs, parent, refs, rest`: scripts read the first four,
 and `rest` is msgpack. A parent that is a UUID, as nearly all are, takes 16 bytes, and UUID is its
-length. A row of writes has no parent, and its `rest` begins with the task's name.
+length. A row of writes has no parent, and its `rest` begins with the task's name. In `rest`, tasks
+and runs that are UUIDs take 16 bytes too, and the paths of nearly all tasks leave out how they all
+begin: both stand behind a byte that is in no text.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import ormsgpack
@@ -17,20 +20,23 @@ from langgraph_durable._core import seal
 from langgraph_durable._core.records import CheckpointRow, WriteRow, lost_row, lost_writes
 from langgraph_durable._core.refs import Ref, unpack_refs
 from langgraph_durable._core.seal import name, unname
-from langgraph_durable._redis.keys import DIGEST, id_bytes, id_text
+from langgraph_durable._redis.keys import DIGEST, decoded, encoded, id_bytes, id_text
 from langgraph_durable.errors import CorruptionError
 
 Accept = Callable[[str, CheckpointRow], bool]
 _HEAD = struct.Struct(">HI")
 UUID, UUID_BYTES = 0xFFFF, 16
 """As in `scripts/thread.lua`."""
+_HALVED = b"\xff"
+"""Stands before the bytes of a UUID where a name could be, and before a path without `_PULL`."""
+_PULL = "~__pregel_pull, "
 _GARBLED = (struct.error, ValueError, TypeError, AttributeError, seal.Damaged)
 """What taking apart bytes that were not written so can raise."""
 
 
 def pack_checkpoint(row: CheckpointRow) -> bytes:
     length, parent = (0, b"") if row.parent is None else _pack_parent(row.parent)
-    rest = ormsgpack.packb([None if row.run is None else name(row.run), row.body])
+    rest = ormsgpack.packb([None if row.run is None else _halved(row.run), row.body])
     return _HEAD.pack(length, len(row.refs)) + parent + row.refs + rest
 
 
@@ -41,21 +47,16 @@ def unpack_checkpoint(ns: str, id: str, blob: bytes) -> CheckpointRow:
         at = _HEAD.size + (UUID_BYTES if length == UUID else max(length - 1, 0))
         parent = _unpack_parent(length, blob[_HEAD.size : at])
         run, body = ormsgpack.unpackb(blob[at + refs :])
-        run = None if run is None else unname(run)
+        run = None if run is None else _whole(run)
         return CheckpointRow(ns, id, parent, run, blob[at : at + refs], bytes(body))
     except _GARBLED:
         return lost_row(ns, id, blob)
 
 
 def _pack_parent(parent: str) -> tuple[int, bytes]:
-    if len(parent) == 36:
-        try:
-            packed = bytes.fromhex(parent.replace("-", ""))
-        except ValueError:
-            pass
-        else:
-            if _uuid(packed) == parent:
-                return UUID, packed
+    packed = _uuid_bytes(parent)
+    if packed is not None:
+        return UUID, packed
     spelled = id_bytes(parent)
     return len(spelled) + 1, spelled
 
@@ -64,6 +65,42 @@ def _unpack_parent(length: int, packed: bytes) -> str | None:
     if not length:
         return None
     return _uuid(packed) if length == UUID else id_text(packed)
+
+
+def _uuid_bytes(text: str) -> bytes | None:
+    """What `_uuid` makes that text of, if there is something."""
+    if len(text) != 36:
+        return None
+    try:
+        packed = bytes.fromhex(text.replace("-", ""))
+    except ValueError:
+        return None
+    return packed if _uuid(packed) == text else None
+
+
+@lru_cache(maxsize=1024)  # a task is named twice, a run in every row
+def _halved(text: str) -> str | bytes:
+    """A name, or half of it: most are UUIDs, and would outweigh what a task wrote."""
+    packed = _uuid_bytes(text)
+    return name(text) if packed is None else _HALVED + packed
+
+
+def _whole(stored: str | bytes) -> str:
+    """The inverse."""
+    if type(stored) is bytes and stored.startswith(_HALVED):
+        return _uuid(stored[1:])
+    return unname(stored)
+
+
+def _short_path(path: str) -> str | bytes:
+    return _HALVED + encoded(path[len(_PULL) :]) if path.startswith(_PULL) else name(path)
+
+
+def _long_path(stored: str | bytes) -> str:
+    """The inverse."""
+    if type(stored) is bytes and stored.startswith(_HALVED):
+        return _PULL + decoded(stored[1:])
+    return unname(stored)
 
 
 def _uuid(packed: bytes) -> str:
@@ -82,8 +119,8 @@ def parent_of(blob: bytes) -> bytes | None:
 
 
 def pack_write(row: WriteRow) -> bytes:
-    run = None if row.run is None else name(row.run)
-    place = name(row.task_id), row.idx, row.width, name(row.path)
+    run = None if row.run is None else _halved(row.run)
+    place = _halved(row.task_id), row.idx, row.width, _short_path(row.path)
     return _HEAD.pack(0, len(row.refs)) + row.refs + ormsgpack.packb([*place, run, row.body])
 
 
@@ -94,7 +131,7 @@ def _unpack_write(ns: str, id: str, blob: bytes) -> WriteRow:
         raise ValueError("it has a parent")
     end = _HEAD.size + refs
     task, idx, count, path, run, body = ormsgpack.unpackb(blob[end:])
-    named = unname(task), idx, count, unname(path), None if run is None else unname(run)
+    named = _whole(task), idx, count, _long_path(path), None if run is None else _whole(run)
     return WriteRow(ns, id, *named, blob[_HEAD.size : end], bytes(body))
 
 
@@ -144,7 +181,7 @@ def is_of(packed: bytes, name: bytes) -> bool:
 
 def task_name(task_id: str) -> bytes:
     """A task's name as it stands at the beginning of its rows' `rest`."""
-    return ormsgpack.packb(name(task_id))
+    return ormsgpack.packb(_halved(task_id))
 
 
 # ---- pages of tasks ------------------------------------------------------------------------------

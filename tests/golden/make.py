@@ -25,6 +25,7 @@ HERE = Path(__file__).parent
 PREFIX = "golden"
 ID = "1f0c0000-0000-6000-8000-{:012d}"
 VERSION = "{:032d}.0000000000000001"
+TASK, RUN = "5c1e0b5e-6f0c-5d8a-9c39-3a6b8f1d2e47", "0198b2d4-7f1e-7c52-b6a8-94d1e2f30c75"
 
 
 def said(many: int) -> list[Any]:
@@ -68,9 +69,9 @@ def fill(saver: Any) -> None:
         metadata: Any = {"source": "loop", "step": n, "run_id": f"run {n}"}
         config = saver.put(config, checkpoint, metadata, {**versions})
         saver.put_writes(config, WRITES, f"task {n}", "~__pregel_pull, worker")
-    saver.put_writes(config, ASKED, "task 9")
+    saver.put_writes(config, ASKED, TASK)
     below: Any = {"configurable": {"thread_id": "golden", "checkpoint_ns": "worker:1"}}
-    saver.put(below, checkpoint, {"source": "loop", "step": 0}, {})
+    saver.put(below, checkpoint, {"source": "loop", "step": 0, "run_id": RUN}, {})
     saver.tag(config, "golden")
 
 
