@@ -47,7 +47,7 @@ from langgraph_durable import (
 )
 from langgraph_durable._core import pruning, shortening
 from langgraph_durable._redis import reading, removing
-from langgraph_durable._sqlite import schema, tombs
+from langgraph_durable._sqlite import schema, tombs, watching
 from langgraph_durable.saver import DurableSaver
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
@@ -1070,6 +1070,40 @@ def test_of_two_who_prune_a_long_thread_the_later_finds_nothing_left(
     told: Any = saver.prune(["t"], strategy=KeepLast(1), progress=overtake)
     assert told.checkpoints == 4
     assert len(history(saver, "t")) == 1
+
+
+def test_notes_for_somebody_who_was_killed_do_not_become_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_steps_of(monkeypatch, 2)
+    monkeypatch.setattr(watching, "MOST_NOTED", 5)
+    most: list[int] = []
+
+    def noted() -> tuple[int, int]:
+        with contextlib.closing(sqlite3.connect(tmp_path / "agent.db")) as conn:
+            count = conn.execute("SELECT count(*) FROM lgd_touched").fetchone()[0]
+            return count, conn.execute("SELECT watched FROM lgd_threads").fetchone()[0]
+
+    def stop(threads: int, checkpoints: int) -> None:
+        raise KeyboardInterrupt
+
+    def write(threads: int, checkpoints: int) -> None:
+        if len(most) < 6:
+            chat(saver, 1)
+            most.append(noted()[0])
+
+    with backends.hasty_sqlite(tmp_path) as saver:
+        chat(saver, 3)
+        with pytest.raises(KeyboardInterrupt):
+            saver.prune(["t"], strategy=KeepLast(1), progress=stop)
+        assert noted()[1]
+        chat(saver, 3)
+        assert noted() == (0, 0)
+        saver.prune(["t"], strategy=KeepLast(1), progress=write)
+        assert 0 < max(most) <= 5
+        saver.prune(["t"], strategy=KeepLast(1))
+        assert noted() == (0, 0)
+        assert len(history(saver, "t")) == 1
 
 
 def test_a_long_thread_goes_in_steps_that_a_callback_can_end(

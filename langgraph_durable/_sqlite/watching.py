@@ -4,7 +4,7 @@ Somebody who is to remove parts sets a mark on the thread, and reads it without 
 from writing. Whoever writes to a marked thread notes the place, so that each short step of
 removing can tell what has been written since. Steps change the epoch, so of two who remove, one
 begins anew. A mark that a killed process has left costs each write a note, until parts of the
-thread are removed again.
+thread are removed again, or until there are so many notes that nobody can be served by them.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from langgraph_durable._sqlite.rows import Connection, new_epoch
 
 MOST_TOUCHED = 1_000
 """Writes beside the steps, after which it is better to look again."""
+MOST_NOTED = 10_000
+"""Notes on a thread: then nobody watches it any more, and whoever still does will look again."""
 
 _LAST = "SELECT coalesce(max(number), 0) FROM lgd_touched WHERE tid = ?"
 
@@ -55,6 +57,10 @@ def read(conn: Connection, thread_id: str, weigh: bool) -> Watched | None:
 def touch(conn: Connection, note: ThreadNote, draft: CheckpointDraft | WritesDraft) -> None:
     if note.watched:
         last = conn.execute(_LAST, (note.tid,)).fetchone()[0]
+        if last >= MOST_NOTED:
+            forget(conn, note.tid)
+            note.watched = 0
+            return
         values = note.tid, last + 1, name(draft.ns), name(draft.id)
         conn.execute("INSERT INTO lgd_touched VALUES (?, ?, ?, ?)", values)
 
