@@ -58,7 +58,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PAGE = 64
-"""Checkpoints read at once by `list`; the first page is smaller, for those who want one or two."""
+"""Checkpoints read at once by `list`; without a limit the first page is smaller, for those who want
+one or two."""
 FIRST_PAGE = 8
 
 
@@ -425,7 +426,8 @@ class _Pages:
         self.ended = self._left == 0
 
     async def next(self) -> builtins.list[CheckpointTuple]:
-        size = self._size if self._left is None else min(self._size, self._left)
+        # Who says how many wants that many.
+        size = self._size if self._left is None else min(PAGE, self._left)
         self._size = PAGE
         found, self._cursor = await self._saver._engine.page(
             self._saver.serde, self._selection, self._filter, self._cursor, size

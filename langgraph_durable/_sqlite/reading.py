@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import Any, NamedTuple
 
 from langgraph_durable._core.lineage import Chain, Link, Search
@@ -27,7 +29,7 @@ from langgraph_durable.errors import CorruptionError
 logger = logging.getLogger("langgraph_durable")
 
 WINDOW = 4096
-"""Keys looked at for one page where they must be sorted first."""
+"""Checkpoints looked at for one page at most, of which those are taken that are accepted."""
 GENERATIONS = 32
 """Ancestors fetched at once; four times as many each time that was not enough."""
 
@@ -136,35 +138,62 @@ def page(
     *,
     items: bool,
 ) -> Page:
-    """Up to `size` checkpoints: their keys in order first, then each row until enough fit."""
+    """Up to `size` checkpoints.
+
+    Those of a namespace stand in order in their table. Others are sorted first, and only by keys.
+    """
     tid = None
     if selection.thread_id is not None:
         tid = rows.thread_number(conn, selection.thread_id)
         if tid is None:
             return Page((), None)
-    window = 2 * size if selection.ns is not None and tid is not None else WINDOW
-    keys = _keys(conn, tid, selection, after, window)
+        if selection.ns is None:
+            selection = selection._replace(ns=_sole_namespace(conn, tid))
+    ordered = tid is not None and selection.ns is not None
+    seen = 0
     last: Cursor | None = None
     picked: list[tuple[str, _Found]] = []
-    for tid, epoch, thread_key, ns, id in keys:
-        if len(picked) == size:
-            break
-        # The name asked for, not the one that is stored: if they differ, the seals tell.
-        thread_id = selection.thread_id or unname(thread_key)
-        found = _found(tid, epoch, conn.execute(_ROW, (tid, ns, id)).fetchone())
-        last = Cursor(unname(id), thread_id, unname(ns))
-        if accept(thread_id, found.row):
-            picked.append((thread_id, found))
-    else:
-        last = last if len(keys) == window else None
+    with closing(_keys(conn, tid, selection, after, ordered=ordered)) as keys:
+        # What is sorted is fetched at once: between two steps others are asked for their rows.
+        for tid, epoch, thread_key, ns, id, *row in keys if ordered else keys.fetchall():
+            if len(picked) == size:
+                break
+            seen += 1
+            # The name asked for, not the one that is stored: if they differ, the seals tell.
+            thread_id = selection.thread_id or unname(thread_key)
+            found = _found(tid, epoch, row or conn.execute(_ROW, (tid, ns, id)).fetchone())
+            last = Cursor(unname(id), thread_id, unname(ns))
+            if accept(thread_id, found.row):
+                picked.append((thread_id, found))
+        else:
+            last = last if seen == WINDOW else None
     several = selection.thread_id is None
     return Page(tuple(_completed(conn, picked, several=several, items=items)), last)
 
 
+def _sole_namespace(conn: Connection, tid: int) -> str | None:
+    """The namespace of all checkpoints of a thread, if there is but one."""
+    first, last = conn.execute(_NAMESPACES, (tid, tid)).fetchone()
+    return unname(first) if first is not None and first == last else None
+
+
+_NAMESPACES = """
+SELECT (SELECT ns FROM lgd_checkpoints WHERE tid = ? ORDER BY ns LIMIT 1),
+(SELECT ns FROM lgd_checkpoints WHERE tid = ? ORDER BY ns DESC LIMIT 1)"""
+
+
 def _keys(
-    conn: Connection, tid: int | None, selection: Selection, after: Cursor | None, most: int
-) -> list[tuple[int, int, Name, Name, Name]]:
-    """Thread number, epoch, thread id, namespace and id of the next checkpoints, in order."""
+    conn: Connection,
+    tid: int | None,
+    selection: Selection,
+    after: Cursor | None,
+    *,
+    ordered: bool,
+) -> sqlite3.Cursor:
+    """Thread number, epoch, thread id, namespace and id of the next checkpoints, in order.
+
+    Where they are `ordered` by the table's own key, their rows come with them.
+    """
     conditions: dict[str, Sequence[Any]] = {}
     if tid is not None:
         conditions["c.tid = ?"] = (tid,)
@@ -178,14 +207,13 @@ def _keys(
         place = name(after.id), name(after.thread_id), name(after.ns)
         conditions["c.id <= ?"] = place[:1]
         conditions["(c.id, t.thread_id, c.ns) < (?, ?, ?)"] = place
-    ordered = tid is not None and selection.ns is not None  # by the table's own key
     return conn.execute(
-        "SELECT c.tid, t.epoch, t.thread_id, c.ns, c.id FROM lgd_checkpoints c "
-        "JOIN lgd_threads t ON t.tid = c.tid "
+        f"SELECT c.tid, t.epoch, t.thread_id, c.ns, c.id{f', {_WHOLE}' if ordered else ''} "
+        "FROM lgd_checkpoints c JOIN lgd_threads t ON t.tid = c.tid "
         f"WHERE {' AND '.join(conditions) or '1'} "
         f"ORDER BY c.id DESC{'' if ordered else ', t.thread_id DESC, c.ns DESC'} LIMIT ?",
-        (*(value for values in conditions.values() for value in values), most),
-    ).fetchall()
+        (*(value for values in conditions.values() for value in values), WINDOW),
+    )
 
 
 def _completed(
