@@ -68,7 +68,8 @@ class Decoder:
     def raw(self, where: str, ref: Ref) -> bytes:
         """The only item of a ref, as it is."""
         try:
-            return self._held.get(ref.runs[0]) or self._unpacked(ref.runs[:1])[0]
+            n = ref.runs[0]
+            return self._held.get(n) or self.raws.get(n) or self._unpacked((n,))[0]
         except (seal.Damaged, IndexError, TypeError) as error:
             raise seal.damaged(where, seal.Damaged(str(error))) from error
 
@@ -124,11 +125,12 @@ class Decoder:
 
     def _unpacked(self, order: Sequence[int], *, fetch: bool = True) -> list[bytes]:
         """Verified, unpacked items in order; empty for those elsewhere, unless they are fetched."""
-        try:
-            return [self._held[n] for n in order]
-        except KeyError:
-            pass
         held, done = self._held, self.raws
+        if held:
+            try:
+                return [held[n] for n in order]
+            except KeyError:
+                pass
         new = [n for n in order if n not in done and n not in held]
         away = seal.unpack_items(self._seed, new, self._items, done)
         if away:

@@ -26,6 +26,7 @@ FORMAT = 1
 """The first element of every body. An unknown one is refused, never guessed at."""
 
 Version = str | int | float
+NOTHING: frozenset[tuple[str, int]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class Header:
     """Where it is noted which program stored this."""
     hand: int | None = None
     """Of the parent's writes only those by this hand count, and the `known`; None: all of them."""
-    known: frozenset[tuple[str, int]] = frozenset()
+    known: frozenset[tuple[str, int]] = NOTHING
     """(task id, index) of writes that were there when the parent was loaded."""
 
     def refs(self) -> Refs:
@@ -157,33 +158,39 @@ def read_header(row: CheckpointRow) -> Header:
         hand, *known = made_by[0] if made_by else (None,)
         table = [_lengthened(version) for version in spelled]
         named = [ref for ref in refs if ref.kind == VALUE]
-        entries = {
-            ref.channel: Entry(None if v < 0 else table[v], form, ref)
-            for ref, (v, form) in zip(named, values, strict=True)
-        }
-        versions = {ch: e.version for ch, e in entries.items() if e.version is not None}
-        versions.update((seal.unname(ch), table[v]) for ch, v in bare)
+        origin = refs[-1] if refs and refs[-1].kind == ORIGIN else None
+        others = len(refs) - len(named) - (origin is not None)
+        entries: dict[str, Entry] = {}
+        versions: dict[str, Version] = {}
+        for ref, (v, form) in zip(named, values, strict=True):
+            version = None
+            if v >= 0:
+                version = versions[ref.channel] = table[v]
+            entries[ref.channel] = Entry(version, form, ref)
+        for channel, v in bare:
+            versions[seal.unname(channel)] = table[v]
         return Header(
             entries=entries,
             versions=versions,
-            seen={
-                seal.unname(node): {
-                    seal.unname(ch): table[v] for ch, v in zip(flat[::2], flat[1::2], strict=True)
-                }
-                for node, flat in seen
-            },
+            seen={seal.unname(node): _seen(flat, table) for node, flat in seen},
             rest=rest,
             metadata=metadata,
             linked=bool(flags & 1),
+            capsules=_capsules(refs, capsules) if capsules or others else {},
             continued=bool(flags & 2),
-            capsules=_capsules(refs, capsules),
             schema=(flags >> 8) - 1 if flags >> 8 else None,
-            origin=refs[-1] if refs and refs[-1].kind == ORIGIN else None,
+            origin=origin,
             hand=hand,
-            known=frozenset((seal.unname(task), idx) for task, idx in known),
+            known=frozenset((seal.unname(t), idx) for t, idx in known) if known else NOTHING,
         )
     except (TypeError, ValueError, IndexError, KeyError) as error:
         raise seal.Damaged(f"the record cannot be read: {error}") from error
+
+
+def _seen(flat: list[Any], table: list[Version]) -> dict[str, Version]:
+    """The versions that a node has seen."""
+    pairs = zip(flat[::2], flat[1::2], strict=True)
+    return {ch if type(ch) is str else seal.unname(ch): table[v] for ch, v in pairs}
 
 
 def _capsules(refs: Iterable[Ref], stored: list[Any]) -> dict[str, tuple[Capsule, Ref]]:
