@@ -8,6 +8,7 @@ their states are equal; message ids, which are random, do not count.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
@@ -107,3 +108,15 @@ def without_ids(value: Any) -> Any:
 def is_message(value: Any) -> bool:
     """Whether a value is a message of langchain-core, told by its looks."""
     return hasattr(value, "content") and hasattr(value, "type") and hasattr(value, "model_copy")
+
+
+def are_messages(values: Sequence[Any]) -> bool:
+    """Whether all that a list holds is messages; a long conversation is looked at as a whole."""
+    if all(hasattr(kind, "model_copy") for kind in set(map(type, values))):
+        with suppress(TypeError):  # of something without a `__dict__`
+            if all(map(_SHOWN.issubset, map(vars, values))):
+                return bool(values)
+    return bool(values) and all(map(is_message, values))
+
+
+_SHOWN = {"content", "type"}

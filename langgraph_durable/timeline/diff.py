@@ -123,10 +123,12 @@ def diff(old: Any, new: Any, path: Path = ()) -> list[Change]:
     >>> [str(change) for change in diff({"a": 1, "b": [1]}, {"b": [1, 2], "c": 3})]
     ['- a: 1', '+ b[1]: 2', '+ c: 3']
     """
+    if old is new:
+        return []
+    if type(old) is dict and type(new) is dict and {str}.issuperset(map(type, (*old, *new))):
+        return list(_dicts(old, new, path))  # not compared whole before: that is done part by part
     if same(old, new):
         return []
-    if type(old) is dict and type(new) is dict and all(type(k) is str for k in (*old, *new)):
-        return list(_dicts(old, new, path))
     if type(old) is list and type(new) is list and path:
         return list(_lists(old, new, path))
     return [Change("changed", path, old, new)]

@@ -15,7 +15,7 @@ from html import escape
 from typing import Any
 
 from langgraph_durable.timeline import binary
-from langgraph_durable.timeline.compare import is_message
+from langgraph_durable.timeline.compare import are_messages, is_message
 from langgraph_durable.timeline.diff import Change, Diff, lines, short, written
 from langgraph_durable.timeline.editing import fields_of
 from langgraph_durable.timeline.style import STYLE
@@ -56,7 +56,7 @@ def value(value: Any, depth: int = 0) -> str:
         label = f"{len(value)} keys" if value else "{}"
         return _table([(str(key), one) for key, one in value.items()], label, depth)
     if depth < 6 and isinstance(value, (list, tuple)):
-        if value and all(map(is_message, value)):
+        if are_messages(value):
             return _conversation(value)
         rows = [(str(at), one) for at, one in enumerate(value)]
         return _table(

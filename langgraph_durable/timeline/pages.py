@@ -130,11 +130,16 @@ class _Bodies:
 
 def _weight(value: Any, depth: int = 3) -> int:
     """How many values there are in one."""
-    if depth and isinstance(value, Mapping):
-        return 1 + sum(_weight(one, depth - 1) for one in value.values())
-    if depth and isinstance(value, (list, tuple)):
-        return 1 + sum(_weight(one, depth - 1) for one in value)
-    return 1
+    if not depth or not isinstance(value, _HOLDERS):
+        return 1
+    inner = value.values() if isinstance(value, Mapping) else value
+    # A long conversation holds nothing that is looked into, which its few types tell at once.
+    if not any(issubclass(kind, _HOLDERS) for kind in set(map(type, inner))):
+        return 1 + len(value)
+    return 1 + sum(_weight(one, depth - 1) for one in inner)
+
+
+_HOLDERS = (Mapping, list, tuple)
 
 
 def timeline(timeline: Timeline, many: int | None = None, bodies: _Bodies | None = None) -> str:

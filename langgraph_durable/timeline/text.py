@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from langgraph_durable.errors import CorruptionError, SerializationError, UnsafeTypeError
 from langgraph_durable.timeline import lineage
-from langgraph_durable.timeline.compare import Comparison, is_message
+from langgraph_durable.timeline.compare import Comparison, are_messages, is_message
 from langgraph_durable.timeline.diff import Change, Diff, lines, short
 from langgraph_durable.timeline.headers import ERROR, INTERRUPT
 from langgraph_durable.timeline.timeline import PAGE, seconds
@@ -174,7 +174,7 @@ def step(step: Step) -> str:
 
 def _value(value: Any) -> str:
     """A value in one line; a conversation by its length and its last word."""
-    if isinstance(value, list) and value and all(map(is_message, value)):
+    if isinstance(value, list) and are_messages(value):
         return f"{len(value)} messages, last {said(value[-1], 60)}"
     return short(value)
 
