@@ -243,7 +243,12 @@ def test_a_return_to_an_edit_finds_what_sub_graphs_remembered_before_it(
 
     def prune_now(state: State) -> Any:
         for strategy in prunes:
+            servers.wait_until(is_back, "the fork to be stored")  # which LangGraph does meanwhile
             saver.prune(["t"], strategy=strategy)
+
+    def is_back() -> bool:
+        parent = found.parent_config if (found := saver.get_tuple(CONFIG)) else None
+        return parent is not None and parent["configurable"] == old["configurable"]
 
     def count(state: Any) -> Any:
         return {"memory": ["called"], "log": [f"{len(state.get('memory', []))} calls before"]}
