@@ -227,13 +227,13 @@ def marked(thread_id: str, row: CheckpointRow) -> CheckpointRow:
 def changed(
     listing: Listing,
     drop: Collection[tuple[str, str]],
-    thinned: Collection[tuple[str, str]],
+    thinned: Mapping[tuple[str, str], Sequence[WriteRow]],
     delta_channels: Callable[[bytes], Collection[str]],
     continued: Collection[tuple[str, str]],
 ) -> dict[tuple[str, str], CheckpointRow]:
     """The survivors that have to be stored anew, with what they need of what goes.
 
-    Of `thinned` some writes go, and survivors in `continued` are marked as such.
+    Of `thinned` these writes go, and survivors in `continued` are marked as such.
     """
     thread = _Thread(listing, delta_channels)
     found = {}
@@ -242,8 +242,9 @@ def changed(
         if (row.ns, row.id) in drop:
             continue
         parent = row.ns, row.parent or ""
-        if parent in drop or parent in thinned:
-            row = thread.independent(row, orphan=parent in drop)
+        is_orphan = parent in drop
+        if is_orphan or (parent in thinned and thread.misses(row, thinned[parent])):
+            row = thread.independent(row, orphan=is_orphan)
         if (row.ns, row.id) in continued:
             row = marked(listing.thread_id, row)
         if row is not each:
@@ -265,7 +266,9 @@ def remove(
     """
     edit = Edit(drop=drop, drop_writes=[w for w in drop_writes if (w.ns, w.id) not in drop])
     gone = set(edit.drop_writes)
-    thinned = {(write.ns, write.id) for write in gone}
+    thinned: dict[tuple[str, str], list[WriteRow]] = {}
+    for write in gone:
+        thinned.setdefault((write.ns, write.id), []).append(write)
     anew = changed(listing, drop, thinned, delta_channels, continued)
     edit.replace = list(anew.values())
     rows = ((row.ns, row.id) for row in listing.rows)
@@ -376,6 +379,11 @@ class _Thread:
             seen.add(parent.id)
             yield parent
             parent = self.rows.get((row.ns, parent.parent or ""))
+
+    def misses(self, row: CheckpointRow, writes: Iterable[WriteRow]) -> bool:
+        """Whether the value of a channel that these write to lies with the ancestors of `row`."""
+        channels = {write.ref.channel for write in pending(self.thread_id, writes, aside=True)}
+        return not channels.isdisjoint(missing(read_row(self.thread_id, row)))
 
     def independent(self, row: CheckpointRow, *, orphan: bool) -> CheckpointRow:
         """`row` with all that its DeltaChannels need of its ancestors, and maybe no parent."""

@@ -52,7 +52,7 @@ def plan(
     view: View, drop: set[Place], delta_channels: Callable[[bytes], Collection[str]]
 ) -> list[Step]:
     """The steps that take `drop` out, to be done in this order."""
-    changed = lineage.changed(view.listing, drop, (), delta_channels, ())
+    changed = lineage.changed(view.listing, drop, {}, delta_channels, ())
     planning = _Planning(view, drop, changed)
     steps = [planning.step(batch) for batch in _batches(view, drop)]
     for step, free in zip(steps, _freed(view, drop, steps, changed), strict=True):

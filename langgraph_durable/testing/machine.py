@@ -407,6 +407,7 @@ class SaverMachine(RuleBasedStateMachine):
             lane = self.model.lanes[thread, ns]
             assert lane.head not in ids
             continued = {node.parent for node in lane.nodes.values()}
+            continued.update(i for i, node in lane.nodes.items() if node.continued)
             for checkpoint_id, node in lane.nodes.items():
                 asks = any(write.channel == INTERRUPT for write in node.writes.values())
                 assert checkpoint_id in continued or not asks or checkpoint_id not in ids

@@ -176,6 +176,8 @@ class Node:
     writes: dict[tuple[str, int], Write] = field(default_factory=dict)
     detached: bool = False
     history: dict[str, dict[str, Any]] = field(default_factory=dict)
+    continued: bool = False
+    """A child of it was pruned: what is written here later is no question that waits."""
 
     def pending(self) -> list[tuple[str, str, Any]]:
         ordered = sorted(self.writes.values(), key=lambda w: (w.task_path, w.task_id, w.idx))
@@ -263,7 +265,10 @@ class Model:
         """Remove checkpoints, by namespace; what the others inherited from them stays."""
         for ns, ids in gone.items():
             lane = self.lanes[thread, ns]
+            parents = {lane.nodes[i].parent for i in ids}
             _remove(lane, ids)
+            for i, node in lane.nodes.items():
+                node.continued = node.continued or i in parents
             if not lane.nodes:
                 del self.lanes[thread, ns]
 

@@ -219,6 +219,16 @@ class SturdyDeltas(Stage):
         assert ("answer", LOG, message) not in ((await load(saver, "t", 1)).pending_writes or [])
 
     @promise
+    async def test_taking_back_other_writes_leaves_the_history_open(self, saver: Coloured) -> None:
+        """What is still to be written to the parent counts as it would have."""
+        await step(saver, 1)
+        await write(saver, "t", 1, [("other", 5)], "fails", run="fails")
+        await step(saver, 2, parent=1)
+        await saver.delete_for_runs(["fails"])
+        await write(saver, "t", 1, [(LOG, HumanMessage("late", id="9"))], "task 9")
+        assert await history(saver, 2) == (None, [1, 9])
+
+    @promise
     async def test_a_copy_of_a_pruned_thread_has_the_history(self, saver: Coloured) -> None:
         for n in range(1, 5):
             await step(saver, n, parent=n - 1 or None, snapshot=["a"] if n == 2 else None)
