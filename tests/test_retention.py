@@ -49,6 +49,7 @@ from langgraph_durable._core import pruning, shortening
 from langgraph_durable._redis import reading, removing
 from langgraph_durable._sqlite import schema, tombs, watching
 from langgraph_durable.saver import DurableSaver
+from langgraph_durable.testing.model import checkpoint, numbered
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
 POLICIES = [
@@ -770,6 +771,21 @@ def test_what_is_damaged_can_go_from_a_long_thread_too(
         in_steps_of(monkeypatch, 3)
         saver.prune(["t"], strategy=KeepLast(1))
         assert len(history(saver, "t")) == 1
+
+
+def test_a_run_can_be_taken_back_though_what_it_wrote_is_damaged(tmp_path: Path) -> None:
+    """Nothing that stays needs it: the child has values for all its channels."""
+    with backends.hasty_sqlite(tmp_path) as saver:
+        config: Any = root("t")
+        for n in (1, 2):
+            config = saver.put(config, checkpoint(numbered(n), {"a": n}, {"a": n}), {}, {"a": n})
+        by_run: Any = {**root("t", checkpoint_id=numbered(1)), "metadata": {"run_id": "drop"}}
+        saver.put_writes(by_run, [("a", "late")], "task")
+        before = [found.checkpoint for found in saver.list(root("t"))]
+        damage = "UPDATE lgd_writes SET body = x'ff' WHERE run = 'drop'"
+        saver._backend.finish(_execute(damage))  # type: ignore[attr-defined]
+        saver.delete_for_runs(["drop"])
+        assert [found.checkpoint for found in saver.list(root("t"))] == before
 
 
 async def _execute(sql: str) -> None:

@@ -382,8 +382,11 @@ class _Thread:
 
     def misses(self, row: CheckpointRow, writes: Iterable[WriteRow]) -> bool:
         """Whether the value of a channel that these write to lies with the ancestors of `row`."""
-        channels = {write.ref.channel for write in pending(self.thread_id, writes, aside=True)}
-        return not channels.isdisjoint(missing(read_row(self.thread_id, row)))
+        above_only = missing(read_row(self.thread_id, row))
+        if not above_only:  # then what is damaged may go, too
+            return False
+        written = pending(self.thread_id, writes, aside=True)
+        return any(write.ref.channel in above_only for write in written)
 
     def independent(self, row: CheckpointRow, *, orphan: bool) -> CheckpointRow:
         """`row` with all that its DeltaChannels need of its ancestors, and maybe no parent."""
